@@ -1,0 +1,56 @@
+"""Bytes, times and ratios as people read them. GiB is 2**30, GB is 1e9; the two are never mixed."""
+
+from typing import Final
+
+_BINARY: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def bytes_text(size_bytes: int | None) -> str:
+    """Binary units with three significant digits or more; exact below 1 KiB.
+
+    >>> bytes_text(3 << 30), bytes_text(1536), bytes_text(-12), bytes_text(None)
+    ('3.00 GiB', '1.50 KiB', '-12 B', 'not recorded')
+    """
+    if size_bytes is None:
+        return "not recorded"
+    for unit, scale in _BINARY:
+        if abs(size_bytes) >= scale:
+            return f"{size_bytes / scale:.2f} {unit}"
+    return f"{size_bytes} B"
+
+
+def ns_text(duration_ns: int | None) -> str:
+    """A duration in the unit that fits.
+
+    >>> ns_text(1_500), ns_text(2_500_000), ns_text(3_000_000_000), ns_text(None)
+    ('1.5 us', '2.50 ms', '3.00 s', 'not recorded')
+    """
+    if duration_ns is None:
+        return "not recorded"
+    if abs(duration_ns) < 1_000_000:
+        return f"{duration_ns / 1e3:.1f} us"
+    if abs(duration_ns) < 1_000_000_000:
+        return f"{duration_ns / 1e6:.2f} ms"
+    return f"{duration_ns / 1e9:.2f} s"
+
+
+def ratio_text(ratio: float | None) -> str:
+    """A ratio as a percentage; a small non-zero ratio never reads as zero.
+
+    >>> ratio_text(0.123), ratio_text(0.00001), ratio_text(0.0), ratio_text(None)
+    ('12.3 %', '<0.1 %', '0.0 %', 'not recorded')
+    """
+    if ratio is None:
+        return "not recorded"
+    if 0 < abs(ratio) < 0.0005:
+        return "<0.1 %"
+    return f"{ratio * 100:.1f} %"
+
+
+def unit_text(name: str) -> str:
+    """A unit's name on screen; the root's is empty in the data.
+
+    >>> unit_text(""), unit_text("layers.3")
+    ('(root)', 'layers.3')
+    """
+    return name or "(root)"

@@ -1,0 +1,128 @@
+"""Where things lie in a run directory, and how a new one is made.
+
+A run directory is never overwritten: a new run claims an absent or empty folder.
+"""
+
+import time
+from pathlib import Path
+from typing import Final
+
+from fsdp_profile.errors import InputError, OutputError
+
+MANIFEST: Final = "manifest.json"
+RAW: Final = "raw"
+CAPTURE_LOG: Final = "capture.jsonl"
+DEFAULT_RUNS: Final = "runs"
+
+# Environment through which the launcher reaches the capture in the ranks.
+ENV_RUN_DIR: Final = "FSDP_PROFILE_RUN_DIR"
+ENV_AGENT_PID: Final = "FSDP_PROFILE_AGENT_PID"
+ENV_OPTIONS: Final = "FSDP_PROFILE_OPTIONS"
+
+
+def rank_dir(run_dir: Path, rank: int) -> Path:
+    """The folder of one rank."""
+    return run_dir / f"rank_{rank:05d}"
+
+
+def raw_dir(run_dir: Path, rank: int) -> Path:
+    """What capture wrote for one rank."""
+    return rank_dir(run_dir, rank) / RAW
+
+
+def capture_log(run_dir: Path, rank: int) -> Path:
+    """The append-only log of one rank's capture."""
+    return raw_dir(run_dir, rank) / CAPTURE_LOG
+
+
+def table_path(run_dir: Path, rank: int, table: str) -> Path:
+    """The Parquet file of one table of one rank."""
+    return rank_dir(run_dir, rank) / f"{table}.parquet"
+
+
+def ranks_in(run_dir: Path) -> list[int]:
+    """The ranks that left a folder, in order."""
+    found = (p.name.removeprefix("rank_") for p in run_dir.glob("rank_*") if p.is_dir())
+    return sorted(int(text) for text in found if text.isdecimal())
+
+
+def is_run(path: Path) -> bool:
+    """Whether the folder holds a run."""
+    return (path / MANIFEST).is_file()
+
+
+def find_runs(path: Path) -> list[Path]:
+    """The run at `path`, or the runs in the folders below it (two levels), newest first.
+
+    Raises:
+        InputError: nothing there, or no run in it.
+    """
+    if not path.exists():
+        raise InputError(f"{path}: no such file or folder")
+    if is_run(path):
+        return [path]
+    if not path.is_dir():
+        raise InputError(f"{path}: not a run directory (no {MANIFEST} in it)")
+    found = {p.parent for pattern in (f"*/{MANIFEST}", f"*/*/{MANIFEST}") for p in path.glob(pattern)}
+    if not found:
+        raise InputError(f"{path}: no recorded run in it; record one with: fsdp-profile run train.py")
+    return sorted(found, key=lambda p: (-(p / MANIFEST).stat().st_mtime, p.name))
+
+
+def claim_run_dir(path: Path) -> Path:
+    """Create `path` as a new run directory and return it.
+
+    Raises:
+        OutputError: it holds something already, or cannot be written.
+    """
+    try:
+        if path.is_dir() and any(path.iterdir()):
+            raise OutputError(f"{path}: exists and is not empty; choose another folder with -o, or remove it")
+        path.mkdir(parents=True, exist_ok=True)
+        probe = path / ".write_test"
+        probe.write_bytes(b"0" * 4096)
+        probe.unlink()
+    except OutputError:
+        raise
+    except OSError as e:
+        raise OutputError(f"{path}: cannot write here ({e.strerror or e}); choose another folder with -o") from e
+    return path
+
+
+def new_run_name(script: str, world_size: int, *, now: float | None = None) -> str:
+    """Name of a new run: script, world size, time.
+
+    >>> new_run_name("a/train.py", 4, now=0.0)
+    'train-4ranks-19700101-000000'
+    """
+    moment = time.gmtime(now) if now is not None else time.localtime()
+    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(script).stem) or "run"
+    return f"{stem}-{world_size}ranks-{time.strftime('%Y%m%d-%H%M%S', moment)}"
+
+
+def default_run_dir(script: str, world_size: int) -> Path:
+    """An unused folder under runs/ for a new run; two runs in one second get different ones."""
+    base = Path(DEFAULT_RUNS) / new_run_name(script, world_size)
+    candidate, number = base, 2
+    while candidate.exists():
+        candidate = base.with_name(f"{base.name}-{number}")
+        number += 1
+    return candidate
+
+
+def packaged(folder: str) -> Path:
+    """A folder shipped with the project (`examples`, `sample_runs`): in the wheel, or in the checkout.
+
+    Raises:
+        InputError: this installation came without it.
+    """
+    here = Path(__file__).resolve().parent
+    for candidate in (here / f"_{folder}", here.parents[1] / folder):
+        if candidate.is_dir():
+            return candidate
+    raise InputError(f"{folder}/ is not part of this installation; take it from the project's repository")
+
+
+def injection_dir() -> Path:
+    """The folder that `run` puts first on PYTHONPATH of the ranks; it holds a sitecustomize.py."""
+    return Path(__file__).resolve().parent / "capture" / "inject"
