@@ -1,0 +1,81 @@
+"""Arm the capture in a rank's process, before the script's first line and before torch is imported."""
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from fsdp_profile import layout
+from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture.cpu_window import quiet_kineto
+from fsdp_profile.capture.on_import import OnImport
+from fsdp_profile.capture.options import Options
+from fsdp_profile.capture.session import Session, note_backend
+
+_OWN_CODE = str(Path(__file__).resolve().parent)
+
+
+def arm() -> Session:
+    """Record this process as the rank of its environment; called by the injected sitecustomize."""
+    run_dir = Path(os.environ.pop(layout.ENV_RUN_DIR))
+    options = Options.from_json(os.environ.pop(layout.ENV_OPTIONS, "{}"))
+    os.environ.pop(layout.ENV_AGENT_PID, None)
+    quiet_kineto(os.environ)
+    session = Session(run_dir, int(os.environ["RANK"]), options)
+    _hook_imports(session)
+    _hide_own_frames()
+    return session
+
+
+def _hook_imports(session: Session) -> None:
+    imports = OnImport()
+    fsdp1_hooks, fsdp2_hooks = session.fsdp1, session.fsdp2
+    imports.when("torch.distributed.distributed_c10d", session.collectives_imported)
+    imports.when("torch.distributed.distributed_c10d", lambda module: _watch_backend(session, module))
+    imports.when("torch.nn.parallel.distributed", lambda _: session.ddp.install())
+    imports.when(fsdp1.FLAT_PARAM[0], lambda _: fsdp1_hooks.install_flat_param())
+    imports.when(fsdp1.RUNTIME[0], lambda _: fsdp1_hooks.install_runtime())
+    for name in fsdp2.PARAM_GROUP_MODULES:
+        imports.when(name, lambda _: fsdp2_hooks.install_param_group())
+    for name in fsdp2.STATE_MODULES:
+        imports.when(name, lambda _: fsdp2_hooks.install_state())
+    imports.when("torch._dynamo.trace_rules", lambda module: module.add("fsdp_profile"))
+    imports.when("torch", session.torch_imported)
+
+
+def _watch_backend(session: Session, module: Any) -> None:
+    def make(original: Any) -> Any:
+        def init_process_group(*args: Any, **kwargs: Any) -> Any:
+            out = original(*args, **kwargs)
+            with session.patcher.guarded("process group"):
+                note_backend(str(module.get_backend()))
+            return out
+
+        return init_process_group
+
+    session.patcher.wrap((module.__name__,), "init_process_group", make, feature="process group")
+
+
+def _hide_own_frames() -> None:
+    """A traceback of the script shows the script's frames and torch's, as without us."""
+    show = sys.excepthook
+
+    def excepthook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:
+        shown: BaseException | None = value
+        seen: set[int] = set()
+        while shown is not None and id(shown) not in seen:
+            seen.add(id(shown))
+            shown.__traceback__ = _without_own_frames(shown.__traceback__)
+            shown = shown.__cause__ or shown.__context__
+        show(kind, value, _without_own_frames(traceback))
+
+    sys.excepthook = excepthook
+
+
+def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
+        traceback = traceback.tb_next
+    if traceback is not None:
+        traceback.tb_next = _without_own_frames(traceback.tb_next)
+    return traceback

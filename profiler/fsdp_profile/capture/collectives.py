@@ -1,0 +1,98 @@
+"""Calls of torch.distributed, as the host makes them: kind, bytes of the whole array, group, unit.
+
+gloo leaves no `record_param_comms`, so there this is the only source of bytes and groups. Wrapped once, on
+distributed_c10d itself, so that names imported from it later are the wrapped ones. torch 2.13 renamed two of them.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_profile.capture.patching import Patcher, Wrap
+from fsdp_profile.capture.recorder import Recorder, nbytes, now
+from fsdp_profile.schema import NO_UNIT, CollectiveKind, SpanKind
+
+_C10D = ("torch.distributed.distributed_c10d",)
+
+_KINDS = {
+    "all_gather_into_tensor": CollectiveKind.ALL_GATHER,
+    "all_gather_single": CollectiveKind.ALL_GATHER,
+    "all_gather": CollectiveKind.ALL_GATHER,
+    "reduce_scatter_tensor": CollectiveKind.REDUCE_SCATTER,
+    "reduce_scatter_single": CollectiveKind.REDUCE_SCATTER,
+    "reduce_scatter": CollectiveKind.REDUCE_SCATTER,
+    "all_reduce": CollectiveKind.ALL_REDUCE,
+    "broadcast": CollectiveKind.BROADCAST,
+    "all_to_all_single": CollectiveKind.ALL_TO_ALL,
+    "all_to_all": CollectiveKind.ALL_TO_ALL,
+    "reduce": CollectiveKind.REDUCE,
+    "barrier": CollectiveKind.BARRIER,
+}
+
+# The gather's output and the scatter's input belong to the unit's call alone; the shards beside them live on.
+_WATCHED = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+
+_UNIT_SPANS = {
+    CollectiveKind.REDUCE_SCATTER: SpanKind.REDUCE_SCATTER,
+    CollectiveKind.ALL_REDUCE: SpanKind.ALL_REDUCE,
+}
+
+
+def install(patcher: Patcher, recorder: Recorder) -> None:
+    """Wrap every collective of torch.distributed.distributed_c10d."""
+    for name, kind in _KINDS.items():
+        patcher.wrap(_C10D, name, _wrapper(patcher, recorder, kind), feature=f"collective {name}", optional=True)
+
+
+def _wrapper(patcher: Patcher, recorder: Recorder, kind: CollectiveKind) -> Wrap:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def collective(*args: Any, **kwargs: Any) -> Any:
+            # One spelling calls the other: only the outer call counts.
+            if not recorder.enabled or getattr(recorder.local, "in_collective", False):
+                return original(*args, **kwargs)
+            recorder.local.in_collective = True
+            start_ns = now()
+            try:
+                work = original(*args, **kwargs)
+                if work is not None and hasattr(work, "is_completed"):
+                    recorder.pending_works.append(work)
+                return work
+            finally:
+                recorder.local.in_collective = False
+                with patcher.guarded("collectives"):
+                    _record(recorder, kind, start_ns, args, kwargs)
+
+        return collective
+
+    return make
+
+
+def _record(recorder: Recorder, kind: CollectiveKind, start_ns: int, args: Any, kwargs: Any) -> None:
+    whole = max((*args, *kwargs.values()), key=_size, default=None)
+    size = _size(whole)
+    unit = recorder.unit
+    if unit != NO_UNIT and kind in _WATCHED and hasattr(whole, "element_size"):
+        recorder.watch(whole)
+    recorder.calls.append((kind.value, start_ns, now(), size, _group_size(args, kwargs), unit, recorder.prefetching))
+    if unit != NO_UNIT and kind in _UNIT_SPANS:
+        recorder.span(unit, _UNIT_SPANS[kind].value, start_ns, size=size)
+
+
+def _size(value: Any) -> int:
+    """Bytes of a tensor or of a list of tensors; 0 of anything else."""
+    if hasattr(value, "element_size"):
+        return nbytes(value)
+    if isinstance(value, list | tuple) and value and hasattr(value[0], "element_size"):
+        return sum(nbytes(tensor) for tensor in value)
+    return 0
+
+
+def _group_size(args: Any, kwargs: Any) -> int:
+    group = kwargs.get("group")
+    if group is None:
+        group = next((a for a in args if hasattr(a, "rank") and callable(getattr(a, "size", None))
+                      and not hasattr(a, "element_size")), None)  # fmt: skip
+    if group is not None:
+        return int(group.size())
+    import torch.distributed as dist
+
+    return int(dist.get_world_size()) if dist.is_initialized() else 0

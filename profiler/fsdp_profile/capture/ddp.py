@@ -1,0 +1,149 @@
+"""Hooks on DistributedDataParallel: its replica, its forward, and the buckets of its reducer.
+
+The reducer is C++: buckets have no Python handle. They are allocated inside `DDP.__init__` and, rebuilt in the
+order gradients arrived, inside the second forward's `_pre_forward`; both are recorded as regions. Their sizes
+come from `_get_ddp_logging_data` (present in torch 2.4 .. 2.15) and equal the all-reduced bytes.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_profile.capture.patching import Patcher
+from fsdp_profile.capture.recorder import Recorder, now
+from fsdp_profile.capture.units import UnitRegistry, dtype_text
+from fsdp_profile.schema import NO_UNIT, Category, Phase, UnitKind
+
+MODULES = ("torch.nn.parallel.distributed",)
+BUCKET_REGION = "BUCKET_REGION"
+"""Region in which DDP allocates buckets; not a SpanKind, for it is no unit's."""
+
+Original = Callable[..., Any]
+
+
+class DdpHooks:
+    """The hooks of DDP; `on_root` is told the wrapped module at its first forward."""
+
+    def __init__(
+        self,
+        patcher: Patcher,
+        recorder: Recorder,
+        units: UnitRegistry,
+        *,
+        on_root: Callable[[Any], None],
+        on_forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
+    ) -> None:
+        self._patcher = patcher
+        self._recorder = recorder
+        self._units = units
+        self._on_root = on_root
+        self._on_forward = on_forward
+        self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._started: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._buckets: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+
+    def install(self) -> None:
+        """Wrap DistributedDataParallel."""
+        name = "DistributedDataParallel"
+        self._patcher.wrap(MODULES, f"{name}.__init__", self._init, feature="DDP buckets")
+        self._patcher.wrap(MODULES, f"{name}._pre_forward", self._pre_forward, feature="DDP forward phase")
+        self._patcher.wrap(MODULES, f"{name}._post_forward", self._post_forward, feature="DDP forward phase")
+
+    def _init(self, original: Original) -> Original:
+        def init(ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+            with self._patcher.guarded("DDP parameters"):
+                self._tag_replica(module)
+            start_ns = now()
+            original(ddp, module, *args, **kwargs)
+            with self._patcher.guarded("DDP buckets"):
+                self._recorder.span(NO_UNIT, BUCKET_REGION, start_ns)
+                self._wrapped.add(ddp)
+                self._tag_replica(module)
+
+        return init
+
+    def _tag_replica(self, module: Any) -> None:
+        for name, param in module.named_parameters():
+            self._recorder.tag(param, Category.SHARDED_PARAM, name=name)
+
+    def _pre_forward(self, original: Original) -> Original:
+        def pre_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = self._recorder
+            if not recorder.enabled:
+                return original(ddp, *args, **kwargs)
+            with self._patcher.guarded("DDP forward phase"):
+                if ddp not in self._started:
+                    self._started.add(ddp)
+                    self._tag_replica(ddp.module)
+                    self._on_root(ddp.module)
+                if recorder.phase is not Phase.BACKWARD:
+                    self._on_forward(ddp.module, args, kwargs)
+            start_ns = now()
+            try:
+                return original(ddp, *args, **kwargs)
+            finally:
+                with self._patcher.guarded("DDP buckets"):
+                    recorder.span(NO_UNIT, BUCKET_REGION, start_ns)
+
+        return pre_forward
+
+    def _post_forward(self, original: Original) -> Original:
+        def post_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:
+            start_ns = now()
+            out = original(ddp, *args, **kwargs)
+            if self._recorder.enabled:
+                with self._patcher.guarded("DDP buckets"):
+                    self._recorder.span(NO_UNIT, BUCKET_REGION, start_ns)
+            return out
+
+        return post_forward
+
+    def tag_grads(self) -> None:
+        """Tag every gradient of the wrapped modules; with bucket views that is the bucket itself."""
+        for ddp in self._wrapped:
+            for name, param in ddp.module.named_parameters():
+                if param.grad is not None:
+                    self._recorder.tag(param.grad, Category.SHARDED_GRAD, name=name)
+
+    def describe_buckets(self) -> list[dict[str, Any]]:
+        """Rows of the `units` table for the buckets as they are now, each with its number."""
+        found = []
+        for ddp in self._wrapped:
+            log = ddp._get_ddp_logging_data()
+            sizes = _ints(log.get("rebuilt_bucket_sizes")) or _ints(log.get("bucket_sizes"))
+            params = _bucket_params(log)
+            numbers = self._buckets.setdefault(ddp, [])
+            while len(numbers) < len(sizes):
+                numbers.append(self._units.reserve())
+            first = next(iter(ddp.module.parameters()), None)
+            dtype = first.dtype if first is not None else None
+            for index, size in enumerate(sizes):
+                found.append(
+                    {
+                        "unit": numbers[index],
+                        "name": f"bucket {index}",
+                        "kind": UnitKind.DDP_BUCKET.value,
+                        "numel": size // dtype.itemsize if dtype is not None else 0,
+                        "num_params": params[index] if index < len(params) else 0,
+                        "sharded_bytes": size,
+                        "unsharded_bytes": size,
+                        "dtype": dtype_text(dtype),
+                        "compute_dtype": dtype_text(dtype),
+                        "shard_size": 1,
+                        "replicate_size": int(log.get("world_size", 1)),
+                        "reshard_after_forward": "",
+                        "sharding": "",
+                    }
+                )
+        return found
+
+
+def _ints(text: Any) -> list[int]:
+    """The numbers of '25, 4096' (how the logger prints sizes); [] of None or ''."""
+    return [int(part) for part in str(text or "").split(",") if part.strip().isdecimal()]
+
+
+def _bucket_params(log: dict[str, Any]) -> list[int]:
+    """Parameters per bucket, of 'rebuilt_per_bucket_param_indices' such as '3 2, 1 0'."""
+    text = str(log.get("rebuilt_per_bucket_param_indices") or "")
+    return [len(part.split()) for part in text.split(",") if part.strip()]

@@ -1,0 +1,286 @@
+"""Hooks on FSDP1 (FullyShardedDataParallel): gather, forward, backward, reshard, reduce of every flat parameter.
+
+Private names of `_flat_param` and `_runtime_utils`, identical in torch 2.4 .. 2.15.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_profile.capture.patching import Patcher
+from fsdp_profile.capture.recorder import Recorder, nbytes, now
+from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.schema import NO_UNIT, Category, Phase, SpanKind, UnitKind
+
+FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
+RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
+
+Original = Callable[..., Any]
+
+
+class Fsdp1Hooks:
+    """The hooks of FSDP1; `on_root` is told the root module once its units are known."""
+
+    def __init__(
+        self,
+        patcher: Patcher,
+        recorder: Recorder,
+        units: UnitRegistry,
+        *,
+        on_root: Callable[[Any], None],
+        on_forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
+    ) -> None:
+        self._patcher = patcher
+        self._recorder = recorder
+        self._units = units
+        self._on_root = on_root
+        self._on_forward = on_forward
+        self._backward_since: dict[int, int] = {}
+        self.replicas: dict[int, int] = {}
+        """Unit -> copies of each shard (HYBRID_SHARD)."""
+
+    def install_flat_param(self) -> None:
+        """Wrap FlatParamHandle."""
+        wraps = {
+            "__init__": (self._init, "FSDP1 units"),
+            "shard": (self._shard, "FSDP1 shards"),
+            "pre_unshard": (self._pre_unshard, "FSDP1 mixed-precision shards"),
+            "unshard": (self._unshard, "FSDP1 gathered parameters"),
+            "_all_gather_flat_param": (self._all_gather, "FSDP1 all-gathers"),
+            "_free_unsharded_flat_param": (self._free, "FSDP1 reshards"),
+        }
+        for name, (make, feature) in wraps.items():
+            self._patcher.wrap(FLAT_PARAM, f"FlatParamHandle.{name}", make, feature=feature)
+
+    def install_runtime(self) -> None:
+        """Wrap the functions of _runtime_utils, before fully_sharded_data_parallel imports them."""
+        wraps = {
+            "_lazy_init": (self._lazy_init, "FSDP1 root module"),
+            "_root_pre_forward": (self._root_pre_forward, "FSDP1 forward phase"),
+            "_pre_forward": (self._pre_forward, "FSDP1 forward spans"),
+            "_post_forward": (self._post_forward, "FSDP1 forward spans"),
+            "_pre_backward_hook": (self._pre_backward, "FSDP1 backward spans"),
+            "_post_backward_hook": (self._post_backward, "FSDP1 gradient reductions"),
+            "_prefetch_handle": (self._prefetch, "FSDP1 prefetch marks"),
+        }
+        for name, (make, feature) in wraps.items():
+            self._patcher.wrap(RUNTIME, name, make, feature=feature)
+
+    def _init(self, original: Original) -> Original:
+        def init(handle: Any, params: Any, *args: Any, **kwargs: Any) -> None:
+            params = list(params)
+            with self._patcher.guarded("FSDP1 units"):
+                for param in params:
+                    self._recorder.tag(param, Category.UNSHARDED_PARAM, weak=True)
+            original(handle, params, *args, **kwargs)
+            with self._patcher.guarded("FSDP1 units"):
+                unit = self._units.number(handle)
+                self._recorder.tag(handle.flat_param, Category.UNSHARDED_PARAM, unit=unit, name="flat_param")
+
+        return init
+
+    def _shard(self, original: Original) -> Original:
+        def shard(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            out = original(handle, *args, **kwargs)
+            with self._patcher.guarded("FSDP1 shards"):
+                self._recorder.tag(
+                    handle.flat_param,
+                    Category.SHARDED_PARAM,
+                    unit=self._units.number(handle),
+                    name="flat_param",
+                )
+            return out
+
+        return shard
+
+    def _pre_unshard(self, original: Original) -> Original:
+        def pre_unshard(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            start_ns = now()
+            out = original(handle, *args, **kwargs)
+            shard = getattr(handle.flat_param, "_mp_shard", None)
+            if self._recorder.enabled and shard is not None:
+                with self._patcher.guarded("FSDP1 mixed-precision shards"):
+                    unit = self._units.number(handle)
+                    self._recorder.tag(shard, Category.ALL_GATHER, unit=unit, name="mp_shard")
+                    self._recorder.span(unit, "GATHER_REGION", start_ns)
+            return out
+
+        return pre_unshard
+
+    def _unshard(self, original: Original) -> Original:
+        def unshard(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            start_ns = now()
+            out = original(handle, *args, **kwargs)
+            if self._recorder.enabled and handle.uses_sharded_strategy:
+                with self._patcher.guarded("FSDP1 gathered parameters"):
+                    unit = self._units.number(handle)
+                    self._recorder.span(unit, "GATHER_REGION", start_ns)
+                    for name in ("_full_param_padded", "_full_prec_full_param_padded"):
+                        tensor = getattr(handle.flat_param, name, None)
+                        if tensor is not None:
+                            self._recorder.tag(tensor, Category.UNSHARDED_PARAM, unit=unit, name="flat_param")
+            return out
+
+        return unshard
+
+    def _all_gather(self, original: Original) -> Original:
+        def all_gather(handle: Any, padded: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = self._recorder
+            if not recorder.enabled:
+                return original(handle, padded, *args, **kwargs)
+            start_ns = now()
+            unit = self._units.number(handle)
+            previous, recorder.local.unit = recorder.unit, unit
+            try:
+                return original(handle, padded, *args, **kwargs)
+            finally:
+                recorder.local.unit = previous
+                with self._patcher.guarded("FSDP1 all-gathers"):
+                    recorder.span(
+                        unit,
+                        SpanKind.ALL_GATHER.value,
+                        start_ns,
+                        size=nbytes(padded),
+                        prefetched=recorder.prefetching,
+                    )
+
+        return all_gather
+
+    def _free(self, original: Original) -> Original:
+        def free(handle: Any, *args: Any, **kwargs: Any) -> Any:
+            start_ns, size = now(), 0
+            if self._recorder.enabled:
+                with self._patcher.guarded("FSDP1 reshards"):
+                    size = handle._get_padded_unsharded_flat_param().untyped_storage().nbytes()
+            out = original(handle, *args, **kwargs)
+            if size:
+                self._recorder.span(self._units.number(handle), SpanKind.RESHARD.value, start_ns, size=size)
+            return out
+
+        return free
+
+    def _lazy_init(self, original: Original) -> Original:
+        def lazy_init(state: Any, root_module: Any, *args: Any, **kwargs: Any) -> Any:
+            is_first = state._is_root is None
+            out = original(state, root_module, *args, **kwargs)
+            if is_first and state._is_root:
+                with self._patcher.guarded("FSDP1 root module"):
+                    for name, module in root_module.named_modules():
+                        handle = getattr(module, "_handle", None)
+                        if handle is not None and hasattr(handle, "flat_param"):
+                            unit = self._units.number(handle)
+                            self._units.names[unit] = clean_name(name)
+                            across = getattr(module, "_inter_node_pg", None)
+                            self.replicas[unit] = across.size() if across is not None else 1
+                            shard = getattr(handle.flat_param, "_local_shard", handle.flat_param)
+                            self._recorder.tag(shard, Category.SHARDED_PARAM, unit=unit, name="flat_param")
+                    self._on_root(root_module)
+            return out
+
+        return lazy_init
+
+    def _root_pre_forward(self, original: Original) -> Original:
+        def root_pre_forward(state: Any, module: Any, args: Any, kwargs: Any) -> Any:
+            recorder = self._recorder
+            if recorder.enabled and not recorder.open_spans and recorder.phase is not Phase.BACKWARD:
+                with self._patcher.guarded("FSDP1 forward phase"):
+                    self._on_forward(module, args, kwargs)
+            return original(state, module, args, kwargs)
+
+        return root_pre_forward
+
+    def _pre_forward(self, original: Original) -> Original:
+        def pre_forward(state: Any, handle: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._recorder.enabled and handle is not None:
+                with self._patcher.guarded("FSDP1 forward spans"):
+                    self._recorder.open_span(self._units.number(handle), SpanKind.FORWARD.value)
+            return original(state, handle, *args, **kwargs)
+
+        return pre_forward
+
+    def _post_forward(self, original: Original) -> Original:
+        def post_forward(state: Any, handle: Any, *args: Any, **kwargs: Any) -> Any:
+            out = original(state, handle, *args, **kwargs)
+            if self._recorder.enabled and handle is not None:
+                with self._patcher.guarded("FSDP1 forward spans"):
+                    self._recorder.close_span(self._units.number(handle), SpanKind.FORWARD.value)
+            return out
+
+        return post_forward
+
+    def _pre_backward(self, original: Original) -> Original:
+        def pre_backward(state: Any, module: Any, handle: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._recorder.enabled and handle is not None:
+                with self._patcher.guarded("FSDP1 backward spans"):
+                    self._backward_since.setdefault(self._units.number(handle), now())
+            return original(state, module, handle, *args, **kwargs)
+
+        return pre_backward
+
+    def _post_backward(self, original: Original) -> Original:
+        def post_backward(state: Any, handle: Any, *args: Any, **kwargs: Any) -> Any:
+            recorder = self._recorder
+            if not recorder.enabled:
+                return original(state, handle, *args, **kwargs)
+            unit = NO_UNIT
+            with self._patcher.guarded("FSDP1 gradient reductions"):
+                unit = self._units.number(handle)
+                if handle.flat_param.grad is not None and handle.uses_sharded_strategy:
+                    recorder.tag(handle.flat_param.grad, Category.UNSHARDED_GRAD, unit=unit, name="flat_param")
+            start_ns = now()
+            previous, recorder.local.unit = recorder.unit, unit
+            try:
+                return original(state, handle, *args, **kwargs)
+            finally:
+                recorder.local.unit = previous
+                with self._patcher.guarded("FSDP1 gradient reductions"):
+                    since = self._backward_since.pop(unit, None)
+                    if since is not None:
+                        recorder.spans.append((unit, SpanKind.BACKWARD.value, since, start_ns, 0, False))
+                    recorder.span(unit, SpanKind.REDUCE.value, start_ns)
+                    self._tag_after_reduce(handle, unit)
+
+        return post_backward
+
+    def _tag_after_reduce(self, handle: Any, unit: int) -> None:
+        flat_param = handle.flat_param
+        kept = getattr(flat_param, "_saved_grad_shard", None)
+        if kept is not None:
+            self._recorder.tag(kept, Category.SHARDED_GRAD, unit=unit, name="flat_param")
+        if flat_param.grad is not None:
+            category = Category.UNSHARDED_GRAD if handle.uses_sharded_strategy else Category.SHARDED_GRAD
+            self._recorder.tag(flat_param.grad, category, unit=unit, name="flat_param")
+
+    def _prefetch(self, original: Original) -> Original:
+        def prefetch(*args: Any, **kwargs: Any) -> Any:
+            self._recorder.local.prefetching = True
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._recorder.local.prefetching = False
+
+        return prefetch
+
+
+def describe(handle: Any, name: str | None, *, replicas: int = 1) -> dict[str, Any]:
+    """A row of the `units` table, without its number."""
+    flat_param = handle.flat_param
+    kept = getattr(flat_param, "_local_shard", flat_param)
+    strategy = handle._sharding_strategy.name
+    gathered = handle._fwd_bwd_param_dtype or kept.dtype
+    padded = getattr(flat_param, "_padded_unsharded_size", None)
+    padded_numel = padded.numel() if padded is not None else kept.numel()
+    keeps_until_backward = strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+    return {
+        "name": clean_name(name or ""),
+        "kind": UnitKind.FSDP1.value,
+        "numel": sum(shape.numel() for shape in flat_param._shapes),
+        "num_params": len(flat_param._shapes),
+        "sharded_bytes": nbytes(kept),
+        "unsharded_bytes": padded_numel * gathered.itemsize,
+        "dtype": dtype_text(kept.dtype),
+        "compute_dtype": dtype_text(gathered),
+        "shard_size": handle.world_size if handle.uses_sharded_strategy else 1,
+        "replicate_size": replicas if handle.uses_sharded_strategy else handle.world_size,
+        "reshard_after_forward": "no" if keeps_until_backward or not handle.uses_sharded_strategy else "yes",
+        "sharding": strategy,
+    }

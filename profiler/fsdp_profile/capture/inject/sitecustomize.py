@@ -1,0 +1,51 @@
+"""Loaded by Python at start-up in every process below `fsdp-profile run`; arms the capture in the ranks only.
+
+It first runs the sitecustomize it stands in front of, then takes itself off sys.path and PYTHONPATH again, so that
+the script sees the environment it was started with.
+"""
+
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _is_here(entry: str) -> bool:
+    return os.path.abspath(entry or ".") == _HERE
+
+
+def _restore_path() -> None:
+    sys.path[:] = [entry for entry in sys.path if not _is_here(entry)]
+    entries = [e for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e and not _is_here(e)]
+    if entries:
+        os.environ["PYTHONPATH"] = os.pathsep.join(entries)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+
+
+def _run_other_sitecustomize() -> None:
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+def _arm() -> None:
+    if os.environ.get("FSDP_PROFILE_AGENT_PID") != str(os.getppid()):
+        return
+    try:
+        from fsdp_profile.capture.arm import arm
+
+        arm()
+    except Exception as e:
+        sys.stderr.write(f"fsdp-profile: nothing is recorded in this process: {type(e).__name__}: {e}\n")
+
+
+_restore_path()
+_run_other_sitecustomize()
+_arm()

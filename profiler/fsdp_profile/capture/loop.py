@@ -1,0 +1,180 @@
+"""Hooks on the training loop itself: backward, optimizer steps, original parameters. All public names but one."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_profile.capture.patching import Patcher
+from fsdp_profile.capture.recorder import Recorder
+from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.schema import Category, Phase
+
+Original = Callable[..., Any]
+
+
+class LoopHooks:
+    """Phases BACKWARD and OPTIMIZER, tags of gradients and optimizer states, calls to the step tracker."""
+
+    def __init__(
+        self, patcher: Patcher, recorder: Recorder, tracker: StepTracker, *, tag_grads: Callable[[], None]
+    ) -> None:
+        self._patcher = patcher
+        self._recorder = recorder
+        self._tracker = tracker
+        self._tag_grads = tag_grads
+        self._handles: list[Any] = []
+        self._registration: list[Any] = []
+        self._phase_before: list[Phase] = []
+
+    def install(self) -> None:
+        """Install once torch is imported."""
+        from torch.nn.modules import module as nn_module
+        from torch.optim import optimizer as optim
+
+        self._patcher.wrap(("torch.autograd",), "backward", self._backward, feature="backward phase")
+        self._handles = [
+            optim.register_optimizer_step_pre_hook(self._optimizer_begins),
+            optim.register_optimizer_step_post_hook(self._optimizer_ends),
+        ]
+        self._registration = [
+            nn_module.register_module_parameter_registration_hook(self._parameter_registered),
+            nn_module.register_module_buffer_registration_hook(self._buffer_registered),
+        ]
+        owner = ("torch.optim.optimizer",)
+        self._patcher.wrap(owner, "Optimizer.__init__", self._optimizer_init, feature="optimizers")
+        self._patcher.wrap(owner, "Optimizer.zero_grad", self._zero_grad, feature="step ends at zero_grad")
+        # The factory of the wrapper around step(): the only place outside its record_function.
+        self._patcher.wrap(owner, "Optimizer.profile_hook_step", self._hook_step, feature="step ends after step()")
+        self._patcher.wrap(("torch.amp.grad_scaler",), "GradScaler.step", self._scaler_step, feature="skipped steps")
+        self._patcher.wrap(
+            ("torch.amp.grad_scaler",), "GradScaler.update", self._scaler_update, feature="skipped steps"
+        )
+
+        profiler = ("torch.autograd.profiler",)
+        self._patcher.wrap(profiler, "record_function.__enter__", self._region_enters, feature="chunks")
+        self._patcher.wrap(profiler, "record_function.__exit__", self._region_exits, feature="chunks")
+
+    def remove(self) -> None:
+        """Take the public hooks off again (the patcher undoes the rest)."""
+        for handle in (*self._handles, *self._registration):
+            handle.remove()
+        self._handles, self._registration = [], []
+
+    def setup_is_over(self) -> None:
+        """After the first forward nobody registers the model's own parameters any more."""
+        for handle in self._registration:
+            handle.remove()
+        self._registration = []
+
+    def _parameter_registered(self, _module: Any, name: str, param: Any) -> None:
+        if param is not None and self._recorder.enabled:
+            with self._patcher.guarded("original parameters"):
+                self._recorder.tag(param, Category.UNSHARDED_PARAM, name=name, weak=True)
+
+    def _buffer_registered(self, _module: Any, name: str, buffer: Any) -> None:
+        if buffer is not None and self._recorder.enabled:
+            with self._patcher.guarded("buffers"):
+                self._recorder.tag(buffer, Category.BUFFER, name=name)
+
+    def _backward(self, original: Original) -> Original:
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            before = self._recorder.phase
+            self._recorder.enter_phase(Phase.BACKWARD)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._recorder.enter_phase(before if before is Phase.BACKWARD else Phase.OTHER)
+
+        return backward
+
+    def _optimizer_init(self, original: Original) -> Original:
+        def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            original(optimizer, *args, **kwargs)
+            with self._patcher.guarded("optimizers"):
+                self._tracker.created(optimizer)
+
+        return init
+
+    def _optimizer_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        with self._patcher.guarded("optimizer phase"):
+            self._tracker.step_begins(optimizer)
+            if self._recorder.enabled:
+                self._tag_grads()
+                for group in optimizer.param_groups:
+                    for param in group["params"]:
+                        if param.grad is not None:
+                            self._recorder.tag(param.grad, Category.SHARDED_GRAD)
+            self._phase_before.append(self._recorder.phase)
+            self._recorder.enter_phase(Phase.OPTIMIZER)
+
+    def _optimizer_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        with self._patcher.guarded("optimizer phase"):
+            if self._recorder.enabled:
+                for state in optimizer.state.values():
+                    for name, value in state.items() if isinstance(state, dict) else ():
+                        if hasattr(value, "untyped_storage"):
+                            self._recorder.tag(value, Category.OPTIMIZER_STATE, name=str(name))
+            before = self._phase_before.pop() if self._phase_before else Phase.OTHER
+            in_backward = before is Phase.BACKWARD
+            self._recorder.enter_phase(before if in_backward else Phase.OTHER)
+            self._tracker.step_ends(optimizer, in_backward=in_backward)
+
+    def _region_enters(self, original: Original) -> Original:
+        local = self._recorder.local
+
+        def enter(region: Any) -> Any:
+            local.record_function_depth = getattr(local, "record_function_depth", 0) + 1
+            return original(region)
+
+        return enter
+
+    def _region_exits(self, original: Original) -> Original:
+        local = self._recorder.local
+
+        def leave(region: Any, *exception: Any) -> Any:
+            out = original(region, *exception)
+            local.record_function_depth = max(getattr(local, "record_function_depth", 0) - 1, 0)
+            return out
+
+        return leave
+
+    def _hook_step(self, original: Original) -> Original:
+        def profile_hook_step(func: Original) -> Original:
+            wrapped = original(func)
+
+            @functools.wraps(wrapped)
+            def step(*args: Any, **kwargs: Any) -> Any:
+                out = wrapped(*args, **kwargs)
+                self._settle()
+                return out
+
+            return step
+
+        return profile_hook_step
+
+    def _zero_grad(self, original: Original) -> Original:
+        def zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            self._settle()
+            return original(optimizer, *args, **kwargs)
+
+        return zero_grad
+
+    def _scaler_step(self, original: Original) -> Original:
+        def step(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            self._tracker.scaler_steps()
+            return original(scaler, *args, **kwargs)
+
+        return step
+
+    def _scaler_update(self, original: Original) -> Original:
+        def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
+            out = original(scaler, *args, **kwargs)
+            with self._patcher.guarded("skipped steps"):
+                self._tracker.scaler_updates()
+            return out
+
+        return update
+
+    def _settle(self) -> None:
+        with self._patcher.guarded("step ends"):
+            self._tracker.settle(in_backward=self._recorder.phase is Phase.BACKWARD)

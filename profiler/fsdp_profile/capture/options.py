@@ -1,0 +1,32 @@
+"""What the launcher asks the capture to record; handed over as JSON in the environment."""
+
+import json
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Choices of `fsdp-profile run` that reach the ranks."""
+
+    first_step: int = 0
+    """First step whose Kineto trace is kept."""
+    last_step: int = 8
+    """Recording ends before this step. Allocator events are recorded from the start of the process until then,
+    for a ledger adds up only if it knows what was there before."""
+    kineto: bool = True
+    """Keep the Kineto trace of every recorded step."""
+    allocator: bool = True
+    """Record allocator events."""
+    sample_interval_s: float = 0.1
+    """Distance of NVML and RSS samples."""
+    max_history_entries: int = 1_000_000
+    """CUDA: length of the allocator's history ring."""
+
+    def to_json(self) -> str:
+        """For the environment of the ranks."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> "Options":
+        """The inverse of to_json."""
+        return Options(**json.loads(text))

@@ -1,0 +1,92 @@
+"""Wrap functions of torch, each in one place, and say in one line what is lost where a name is missing.
+
+[Note: A hook never raises] The part of a wrapper that is ours runs in `guarded`: its first error switches that
+feature off for the rest of the process, is kept for the manifest, and the wrapped function runs as if alone.
+"""
+
+import contextlib
+import functools
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Patcher:
+    """Wraps functions, remembers what was lost and undoes itself."""
+
+    def __init__(self) -> None:
+        self.lost: dict[str, str] = {}
+        """Feature -> why it is not recorded."""
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def lose(self, feature: str, why: str) -> None:
+        """Note that a feature is not recorded, and warn once on stderr."""
+        if feature not in self.lost:
+            self.lost[feature] = why
+            sys.stderr.write(f"fsdp-profile: {feature} not recorded: {why}\n")
+
+    @contextlib.contextmanager
+    def guarded(self, feature: str) -> Iterator[None]:
+        """Run our part of a hook; see [Note: A hook never raises]."""
+        try:
+            yield
+        except Exception as e:
+            self.lose(feature, f"{type(e).__name__}: {e}".splitlines()[0])
+
+    def wrap(
+        self, modules: tuple[str, ...], attribute: str, make: Wrap, *, feature: str, optional: bool = False
+    ) -> bool:
+        """Replace `attribute` (a dotted name) in the first module that has it by `make(original)`.
+
+        Absent everywhere: the feature is noted as lost, unless `optional`.
+        """
+        for name in modules:
+            module = sys.modules.get(name) or _import(name)
+            owner = _owner(module, attribute)
+            if owner is None:
+                continue
+            last = attribute.rsplit(".", 1)[-1]
+            static = inspect.getattr_static(owner, last)
+            original = static.__func__ if isinstance(static, staticmethod | classmethod) else static
+            wrapper = make(original)
+            _skip_by_dynamo(wrapper)
+            functools.update_wrapper(wrapper, original)
+            setattr(owner, last, staticmethod(wrapper) if isinstance(static, staticmethod) else wrapper)
+            self._undo.append((owner, last, static))
+            return True
+        if not optional:
+            self.lose(feature, f"{attribute} is not in {modules[0]} of this torch")
+        return False
+
+    def remove_all(self) -> None:
+        """Put every original back."""
+        while self._undo:
+            owner, name, original = self._undo.pop()
+            setattr(owner, name, original)
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+def _owner(module: Any, attribute: str) -> Any:
+    owner = module
+    *path, last = attribute.split(".")
+    for part in path:
+        owner = getattr(owner, part, None)
+    return owner if owner is not None and callable(getattr(owner, last, None)) else None
+
+
+def _skip_by_dynamo(function: Callable[..., Any]) -> None:
+    """Keep Dynamo from compiling our frame: plain wrappers break FSDP1 under torch.compile (seen on 2.4 .. 2.15)."""
+    with contextlib.suppress(ImportError, AttributeError):
+        from torch._C._dynamo.eval_frame import skip_code  # type: ignore[attr-defined]
+
+        skip_code(function.__code__)

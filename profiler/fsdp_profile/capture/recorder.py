@@ -1,0 +1,145 @@
+"""What the hooks append to. Plain lists of tuples; the writer takes them away at a flush.
+
+Times are unix nanoseconds (`time.time_ns`), the clock of Kineto and of the allocator's history.
+"""
+
+import threading
+import time
+import weakref
+from typing import Any
+
+from fsdp_profile.schema import NO_UNIT, Category, Phase
+
+now = time.time_ns
+
+
+class Recorder:
+    """All events of one rank since the last flush."""
+
+    def __init__(self) -> None:
+        self.enabled = True
+        self.tags: list[tuple[int, int, int, str, int, str, bool]] = []
+        """(t_ns, address, size_bytes, category, unit, name, weak)"""
+        self.spans: list[tuple[int, str, int, int, int, bool]] = []
+        """(unit, kind, start_ns, end_ns, size_bytes, prefetched); kind is a SpanKind, or a region of DDP"""
+        self.calls: list[tuple[str, int, int, int, int, int, bool]] = []
+        """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched)"""
+        self.phases: list[tuple[int, str]] = [(now(), Phase.SETUP.value)]
+        """(t_ns, phase that begins)"""
+        self.steps: list[int] = []
+        """Ends of optimizer steps."""
+        self.phase = Phase.SETUP
+        self.step = 0
+        self.num_events = 0
+        self.first_forward_ns: int | None = None
+        self.local = threading.local()
+        self.pending_works: list[Any] = []
+        """Handles of asynchronous collectives that may not have completed."""
+        self.drops: list[tuple[int, int]] = []
+        """(t_ns, address) when a tensor given to a collective died; see [Note: Frees nobody reported] in pairing."""
+        self._watched: dict[int, weakref.ref[Any]] = {}
+        self.open_spans: list[tuple[int, str, int]] = []
+        """(unit, kind, start_ns) of module forwards under way, outermost first"""
+
+    def enter_phase(self, phase: Phase) -> None:
+        """Begin a phase now."""
+        if phase is not self.phase and self.enabled:
+            self.phase = phase
+            self.phases.append((now(), phase.value))
+
+    def tag(self, tensor: Any, category: Category, *, unit: int = NO_UNIT, name: str = "", weak: bool = False) -> None:
+        """Say what the storage of a tensor is for; tensors without memory of their own are passed over.
+
+        A DTensor means its local part. A weak tag gives way to any other tag of the same block.
+        """
+        local = getattr(tensor, "_local_tensor", tensor)
+        try:
+            storage = local.untyped_storage()
+            size = storage.nbytes()
+            address = storage.data_ptr() if size else 0
+        except (RuntimeError, NotImplementedError, AttributeError):
+            return  # a fake, meta or functional tensor has no address
+        if address:
+            self.tags.append((now(), address, size, category.value, unit, name, weak))
+
+    def watch(self, tensor: Any) -> None:
+        """Note when a tensor dies: the transport may hold it last, on a thread whose frees nobody reports."""
+        if tensor.device.type != "cpu" or id(tensor) in self._watched:
+            return
+        address, key = tensor.untyped_storage().data_ptr(), id(tensor)
+
+        def died(_reference: Any) -> None:
+            self._watched.pop(key, None)
+            self.drops.append((now(), address))
+
+        self._watched[key] = weakref.ref(tensor, died)
+
+    def span(self, unit: int, kind: str, start_ns: int, *, size: int = 0, prefetched: bool = False) -> None:
+        """A span of a unit that ends now."""
+        self.spans.append((unit, kind, start_ns, now(), size, prefetched))
+
+    def open_span(self, unit: int, kind: str) -> None:
+        """A module's forward begins."""
+        self.open_spans.append((unit, kind, now()))
+
+    def close_span(self, unit: int, kind: str) -> None:
+        """A module's forward ends, and with it those inside that an exception cut off."""
+        for i in range(len(self.open_spans) - 1, -1, -1):
+            if self.open_spans[i][:2] == (unit, kind):
+                for inner in self.open_spans[i:]:
+                    self.span(inner[0], inner[1], inner[2])
+                del self.open_spans[i:]
+                return
+
+    def close_all_spans(self) -> None:
+        """Whatever is still open ends now (an exception, or the end of the process)."""
+        for unit, kind, start_ns in self.open_spans:
+            self.span(unit, kind, start_ns)
+        self.open_spans.clear()
+
+    @property
+    def unit(self) -> int:
+        """The unit on whose behalf this thread communicates now."""
+        return int(getattr(self.local, "unit", NO_UNIT))
+
+    @property
+    def prefetching(self) -> bool:
+        """Whether this thread issues an all-gather ahead of its use."""
+        return bool(getattr(self.local, "prefetching", False))
+
+    def is_quiet(self) -> bool:
+        """No record_function open on this thread, no asynchronous collective under way.
+
+        See [Note: Never stop inside a record_function] in cpu_window.
+        """
+        self.pending_works = [work for work in self.pending_works if not work.is_completed()]
+        return not self.pending_works and not getattr(self.local, "record_function_depth", 0)
+
+    def drain(self) -> dict[str, Any]:
+        """Everything since the last flush, as columns; the lists are empty afterwards."""
+        taken = {
+            "tags": _columns(self.tags, ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak")),
+            "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched")),
+            "calls": _columns(
+                self.calls,
+                ("collective", "start_ns", "end_ns", "size_bytes", "group_size", "unit", "prefetched"),
+            ),
+            "phases": _columns(self.phases, ("t_ns", "phase")),
+            "drops": _columns(self.drops, ("t_ns", "address")),
+            "steps": list(self.steps),
+        }
+        self.num_events += len(self.tags) + len(self.spans) + len(self.calls) + len(self.phases)
+        for events in (self.tags, self.spans, self.calls, self.phases, self.drops, self.steps):
+            events.clear()
+        return taken
+
+
+def nbytes(tensor: Any) -> int:
+    """Bytes of a tensor's elements."""
+    return int(tensor.numel() * tensor.element_size())
+
+
+def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
+    if not rows:
+        return {name: [] for name in names}
+    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}

@@ -1,0 +1,318 @@
+"""One rank's recording: it owns the recorder, the hooks, the windows and the writer, and flushes them.
+
+A flush happens after every step (where [Note: Never stop inside a record_function] allows it) and at the end.
+"""
+
+import atexit
+import contextlib
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fsdp_profile import __version__
+from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture.collectives import install as install_collectives
+from fsdp_profile.capture.cpu_window import CpuWindow
+from fsdp_profile.capture.cuda_window import CudaHistory, CudaTrace
+from fsdp_profile.capture.ddp import DdpHooks
+from fsdp_profile.capture.device import DeviceSampler
+from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
+from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
+from fsdp_profile.capture.loop import LoopHooks
+from fsdp_profile.capture.model import describe_model
+from fsdp_profile.capture.options import Options
+from fsdp_profile.capture.patching import Patcher
+from fsdp_profile.capture.recorder import Recorder, now
+from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.capture.units import UnitRegistry
+from fsdp_profile.capture.writer import RawWriter
+from fsdp_profile.schema import Category, Phase
+
+
+class Session:
+    """Everything that records in one rank's process."""
+
+    def __init__(self, run_dir: Path, rank: int, options: Options) -> None:
+        self.options = options
+        self.patcher = Patcher()
+        self.recorder = Recorder()
+        self.units = UnitRegistry()
+        self.tracker = StepTracker(self._step_ended)
+        self.writer = RawWriter(run_dir, rank)
+        hooks: dict[str, Any] = {"on_root": self._root_seen, "on_forward": self._forward_begins}
+        self.fsdp1 = Fsdp1Hooks(self.patcher, self.recorder, self.units, **hooks)
+        self.fsdp2 = Fsdp2Hooks(self.patcher, self.recorder, self.units, **hooks)
+        self.ddp = DdpHooks(self.patcher, self.recorder, self.units, **hooks)
+        self.loop = LoopHooks(self.patcher, self.recorder, self.tracker, tag_grads=self.ddp.tag_grads)
+        self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
+        self.cpu_window: CpuWindow | None = None
+        self.cuda_history: CudaHistory | None = None
+        self.cuda_trace: CudaTrace | None = None
+        self._flush_ns = 0
+        self._described: dict[int, dict[str, Any]] = {}
+        self._is_over = False
+        self._pid = os.getpid()
+        self.writer.write("rank", _process_facts(rank))
+        atexit.register(self._process_ends)
+
+    # The hooks call these.
+
+    def torch_imported(self, _module: Any) -> None:
+        """The first moment at which anything can be allocated."""
+        import torch
+
+        self.loop.install()
+        with self.patcher.guarded("allocator events"):
+            if not self.options.allocator:
+                self.patcher.lost["allocator events"] = "switched off"
+            elif _has_device(torch):
+                self.cuda_history = CudaHistory(max_entries=self.options.max_history_entries)
+                self.cuda_history.arm()
+            else:
+                self.cpu_window = CpuWindow()
+                self.cpu_window.start()
+        self.sampler.start()
+        owner = ("torch.autograd.profiler",)
+        self.patcher.wrap(owner, "profile._prepare_trace", self._other_profiler, feature="the script's own profiler")
+
+    def _other_profiler(self, original: Any) -> Any:
+        """There can be one profiler in a process: the script's own has the right of way."""
+
+        def prepare_trace(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+            window = self.cpu_window
+            if window is not None and window.is_running and not window.is_starting:
+                why = f"the script runs its own torch.profiler, from step {self.recorder.step} on"
+                self.patcher.lose("allocator events", why)
+                with self.patcher.guarded("allocator events"):
+                    self._flush(self.recorder.step, is_last=True)
+                self.cpu_window = None
+            return original(profiler, *args, **kwargs)
+
+        return prepare_trace
+
+    def collectives_imported(self, _module: Any) -> None:
+        """torch.distributed.distributed_c10d is there, not yet its importers."""
+        install_collectives(self.patcher, self.recorder)
+
+    def _root_seen(self, module: Any) -> None:
+        """The first forward of a root module: its buffers and what it is."""
+        for name, buffer in module.named_buffers():
+            self.recorder.tag(buffer, Category.BUFFER, name=name)
+        self.writer.write("model", describe_model(module, self.units))
+
+    def _forward_begins(self, _module: Any, args: Any, kwargs: Any) -> None:
+        """The root module's forward is about to run."""
+        self.tracker.settle(in_backward=False)
+        recorder = self.recorder
+        if not recorder.enabled:
+            return
+        for value in _tensors((args, kwargs)):
+            recorder.tag(value, Category.INPUT)
+        if recorder.first_forward_ns is None:
+            self.loop.setup_is_over()
+            self._use_nvml_device()
+            recorder.first_forward_ns = now()
+            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns})
+        recorder.enter_phase(Phase.FORWARD)
+
+    def _step_ended(self, end_ns: int) -> None:
+        recorder = self.recorder
+        if not recorder.enabled:
+            return
+        recorder.steps.append(end_ns)
+        step, recorder.step = recorder.step, recorder.step + 1
+        if recorder.phase is Phase.BACKWARD or not recorder.is_quiet():
+            return
+        if recorder.step >= self.options.last_step:
+            self._finish("window ended")
+        else:
+            self._flush(step)
+
+    def _process_ends(self) -> None:
+        """At exit, also after an exception; a forked child that inherited us does nothing."""
+        if os.getpid() != self._pid:
+            return
+        failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        self.recorder.close_all_spans()
+        self._finish("process ended")
+        if failure is not None:
+            text = f"{type(failure).__name__}: {failure}".splitlines()
+            self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})
+        self.writer.close()
+
+    # Flushing.
+
+    def _flush(self, step: int, *, is_last: bool = False) -> None:
+        """Write what was recorded since the last flush; its cost lands in the receipt."""
+        start_ns = time.perf_counter_ns()
+        chunk: dict[str, Any] = {"step": step}
+        with self.patcher.guarded("unit descriptions"):
+            self._describe_units()
+        with self._switching_off("allocator events"):
+            if self.cpu_window is not None and self.cpu_window.is_running:
+                chunk["cpu"] = self.cpu_window.stop(trace=self._trace_path(step))
+        with self._switching_off("allocator events"):
+            if self.cuda_history is not None:
+                chunk["cuda"] = self.cuda_history.take()
+        with self.patcher.guarded("Kineto trace"):
+            self._turn_cuda_trace(step, is_last=is_last)
+        with self.patcher.guarded("device samples"):
+            self.sampler.sample()
+            chunk["device"] = self.sampler.drain()
+        chunk.update(self.recorder.drain())
+        self.writer.write("chunk", chunk)
+        if self.writer.error is not None:
+            self.patcher.lose("everything from here on", f"cannot write {self.writer.error}")
+            self.recorder.enabled = False
+        elif not is_last:
+            with self._switching_off("allocator events"):
+                if self.cpu_window is not None:
+                    self.cpu_window.start()
+        self._flush_ns += time.perf_counter_ns() - start_ns
+
+    @contextlib.contextmanager
+    def _switching_off(self, feature: str) -> Iterator[None]:
+        before = set(self.patcher.lost)
+        with self.patcher.guarded(feature):
+            yield
+        if feature in self.patcher.lost and feature not in before:
+            self.cpu_window = self.cuda_history = None
+
+    def _trace_path(self, step: int) -> Path | None:
+        wanted = self.options.kineto and self.options.first_step <= step < self.options.last_step
+        return self.writer.folder / f"kineto_{step:05d}.json" if wanted else None
+
+    def _turn_cuda_trace(self, step: int, *, is_last: bool) -> None:
+        """Start Kineto before the first step of the window and stop it after the last."""
+        if self.cuda_history is None or not self.options.kineto:
+            return
+        is_due = self.options.first_step - 1 <= step < self.options.last_step - 1
+        if self.cuda_trace is None and is_due and not is_last:
+            self.cuda_trace = CudaTrace()
+            self.cuda_trace.start()
+        elif (
+            self.cuda_trace is not None
+            and self.cuda_trace.is_running
+            and (is_last or step + 1 >= self.options.last_step)
+        ):
+            self.cuda_trace.stop(trace=self.writer.folder / "kineto.json")
+
+    def _describe_units(self) -> None:
+        rows = []
+        for unit, owner in self.units.owners():
+            if hasattr(owner, "fsdp_params"):
+                row = fsdp2.describe(owner, self.units.names.get(unit))
+            else:
+                replicas = self.fsdp1.replicas.get(unit, 1)
+                row = fsdp1.describe(owner, self.units.names.get(unit), replicas=replicas)
+            rows.append({"unit": unit, **row})
+        rows += self.ddp.describe_buckets()
+        changed = [row for row in rows if self._described.get(row["unit"]) != row]
+        if changed:
+            self.writer.write("units", {"units": changed})
+            self._described.update({row["unit"]: row for row in changed})
+
+    def _use_nvml_device(self) -> None:
+        import torch
+
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+            self.sampler.use_device(str(properties.uuid))
+
+    def _finish(self, reason: str) -> None:
+        """The last flush; afterwards every hook is off."""
+        if self._is_over:
+            return
+        self._is_over = True
+        self.sampler.stop()
+        if self.cpu_window is not None and not self.recorder.is_quiet():
+            self.patcher.lose(f"allocator events of step {self.recorder.step}", "a collective was still under way")
+            self.cpu_window = None
+        self._flush(self.recorder.step - (reason == "window ended"), is_last=True)
+        self.recorder.enabled = False
+        with self.patcher.guarded("allocator events"):
+            if self.cuda_history is not None:
+                self.cuda_history.stop()
+        self.loop.remove()
+        self.patcher.remove_all()
+        self.writer.write(
+            "end",
+            {
+                "reason": reason,
+                "t_ns": now(),
+                "lost": self.patcher.lost,
+                "why_no_nvml": self.sampler.why_no_nvml,
+                "flush_ns": self._flush_ns,
+                "hook_events": self.recorder.num_events,
+                **_library_facts(),
+            },
+        )
+
+
+def _has_device(torch: Any) -> bool:
+    """Whether this torch could use a device here, without waking the driver: that would break a later fork."""
+    if torch.version.cuda is not None:
+        return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
+    return getattr(torch.version, "hip", None) is not None and Path("/dev/kfd").exists()
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Tensors in nested lists, tuples and dicts, to a small depth."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif depth < 4 and isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item, depth + 1)
+    elif depth < 4 and isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item, depth + 1)
+
+
+def _process_facts(rank: int) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "local_rank": int(os.environ.get("LOCAL_RANK", rank)),
+        "world_size": int(os.environ.get("WORLD_SIZE", 1)),
+        "host": platform.node(),
+        "pid": os.getpid(),
+        "start_ns": now(),
+        "argv": list(getattr(sys, "orig_argv", sys.argv)),
+        "python": platform.python_version(),
+        "fsdp-profile": __version__,
+    }
+
+
+def _library_facts() -> dict[str, Any]:
+    """Versions and devices; asks only what is known without touching a device."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {"torch": None}
+    facts: dict[str, Any] = {
+        "torch": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "device_type": "cpu",
+        "device_name": platform.processor() or platform.machine(),
+        "device_total_bytes": None,
+        "backend": "",
+    }
+    with contextlib.suppress(Exception):
+        facts["backend"] = _BACKEND[0]
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
+            facts["device_type"] = "cuda"
+            facts["device_name"] = properties.name
+            facts["device_total_bytes"] = int(properties.total_memory)
+            facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+    return facts
+
+
+_BACKEND = [""]
+
+
+def note_backend(name: str) -> None:
+    """Remember the process group's backend: at exit the group is gone."""
+    _BACKEND[0] = name

@@ -1,0 +1,79 @@
+"""Optimizer steps found without the script's help.
+
+[Note: When a step ends] One optimizer: after its step(). Several (a GAN): after the last of the cycle, which is
+known once the first of them steps again; the first cycle's end is then told in hindsight. An optimizer inside
+another (ZeRO, wrappers) counts as one, one inside backward counts at the next forward or zero_grad, and a step
+that a GradScaler skipped ends at `GradScaler.update`.
+"""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from fsdp_profile.capture.recorder import now
+
+Boundary = Callable[[int], None]
+"""Called at the end of a step, outside any open record_function of Optimizer.step, with the end in ns."""
+
+
+class StepTracker:
+    """Watches optimizers and calls back at every step's end."""
+
+    def __init__(self, on_boundary: Boundary) -> None:
+        self._on_boundary = on_boundary
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._depth = 0
+        self._cycle_known = False
+        self._cycle: set[int] = set()
+        self._seen: set[int] = set()
+        self._pending = False
+        self._last_end_ns = 0
+        self._scaler_saw_step = True
+
+    def created(self, optimizer: Any) -> None:
+        """An optimizer was constructed."""
+        self._optimizers.add(optimizer)
+
+    def step_begins(self, optimizer: Any) -> None:
+        """Before optimizer.step."""
+        self._depth += 1
+        if self._depth == 1 and not self._cycle_known and id(optimizer) in self._seen:
+            self._cycle_known, self._cycle = True, set(self._seen)
+            self._end_step(self._last_end_ns)
+
+    def step_ends(self, optimizer: Any, *, in_backward: bool) -> None:
+        """After optimizer.step, its record_function still open."""
+        self._depth -= 1
+        if self._depth:
+            return
+        self._scaler_saw_step = True
+        self._last_end_ns = now()
+        if in_backward:
+            self._pending = True
+            return
+        self._seen.add(id(optimizer))
+        if not self._cycle_known and len(self._optimizers) == 1:
+            self._cycle_known, self._cycle = True, {id(optimizer)}
+        if self._cycle_known:
+            self._cycle.add(id(optimizer))
+            self._pending = self._seen >= self._cycle
+
+    def scaler_steps(self) -> None:
+        """GradScaler.step was called; it may skip the optimizer's."""
+        self._scaler_saw_step = False
+
+    def scaler_updates(self) -> None:
+        """GradScaler.update was called: a skipped step ends here."""
+        if not self._scaler_saw_step:
+            self._scaler_saw_step = True
+            self._end_step(now())
+
+    def settle(self, *, in_backward: bool) -> None:
+        """A place where a pending step may end: after Optimizer.step, at zero_grad, before a forward."""
+        if self._pending and self._depth == 0 and not in_backward:
+            self._end_step(self._last_end_ns)
+
+    def _end_step(self, end_ns: int) -> None:
+        self._pending = False
+        self._seen.clear()
+        self._on_boundary(end_ns)

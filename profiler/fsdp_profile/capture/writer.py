@@ -1,0 +1,39 @@
+"""Append what was recorded to the rank's log: one JSON line per chunk, written at step boundaries.
+
+What stands in the file survives a SIGKILL of the process; a line cut short by it is dropped by the reader.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fsdp_profile import layout
+
+
+class RawWriter:
+    """The log of one rank. Opening it claims the rank: a second process of the same rank gets FileExistsError."""
+
+    def __init__(self, run_dir: Path, rank: int) -> None:
+        self.folder = layout.raw_dir(run_dir, rank)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._file = (self.folder / layout.CAPTURE_LOG).open("x", encoding="utf-8")
+        self.error: str | None = None
+        """Why writing stopped; None while it works."""
+
+    def write(self, kind: str, content: dict[str, Any]) -> None:
+        """Append one line. The first error (a full disk) ends the recording, never the training."""
+        if self.error is not None:
+            return
+        try:
+            self._file.write(json.dumps({"kind": kind, **content}, separators=(",", ":")))
+            self._file.write("\n")
+            self._file.flush()
+        except (OSError, ValueError) as e:
+            self.error = f"{self._file.name}: {e}"
+
+    def close(self) -> None:
+        """Close the file; errors of a full disk were noted already."""
+        try:
+            self._file.close()
+        except OSError as e:
+            self.error = self.error or f"{self._file.name}: {e}"
