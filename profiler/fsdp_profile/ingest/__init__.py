@@ -1,0 +1,1 @@
+"""Files to tables: raw captures, Kineto traces and memory snapshots; tolerant, safe, never torch."""

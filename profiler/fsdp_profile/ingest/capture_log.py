@@ -1,0 +1,178 @@
+"""Read the log that capture wrote for one rank: JSON lines to numpy columns.
+
+A line cut short by the end of the process is dropped and said; everything before it is kept.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fsdp_profile.errors import InputError
+
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Array]
+
+_TYPES = {"address": np.uint64, "prefetched": np.bool_, "weak": np.bool_}
+_TEXT = frozenset({"category", "name", "kind", "collective", "phase"})
+
+
+class Words:
+    """Text to codes; code 0 is the empty text."""
+
+    def __init__(self) -> None:
+        self._code: dict[str, int] = {"": 0}
+
+    def code(self, word: str) -> int:
+        """The word's code."""
+        return self._code.setdefault(word, len(self._code))
+
+    def codes(self, words: list[str]) -> Array:
+        """The codes of many words, int32."""
+        return np.fromiter((self.code(w) for w in words), np.int32, len(words))
+
+    @property
+    def list(self) -> list[str]:
+        """All words, by code."""
+        return list(self._code)
+
+
+@dataclass(kw_only=True, slots=True)
+class CaptureLog:
+    """What one rank's capture wrote. Text columns are codes into `words`."""
+
+    rank: dict[str, Any] = field(default_factory=dict)
+    """Facts of the process."""
+    end: dict[str, Any] | None = None
+    """The closing record; None when the process was killed."""
+    failure: dict[str, Any] | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+    first_forward_ns: int | None = None
+    units: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The last description of every unit."""
+    buckets: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    """Step -> DDP's buckets as they were described when it ended."""
+    recorded_steps: set[int] = field(default_factory=set)
+    """Steps whose allocator events were recorded to their end."""
+    words: Words = field(default_factory=Words)
+    allocator: Columns = field(default_factory=dict)
+    transport: Columns = field(default_factory=dict)
+    operators: Columns = field(default_factory=dict)
+    tags: Columns = field(default_factory=dict)
+    spans: Columns = field(default_factory=dict)
+    calls: Columns = field(default_factory=dict)
+    phases: Columns = field(default_factory=dict)
+    drops: Columns = field(default_factory=dict)
+    step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    device: dict[str, list[Any]] = field(default_factory=dict)
+    cuda: list[dict[str, Any]] = field(default_factory=list)
+    """Chunks of the CUDA allocator's history, in order."""
+    warnings: list[str] = field(default_factory=list)
+
+
+_EMPTY: dict[str, tuple[str, ...]] = {
+    "allocator": ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport"),
+    "transport": ("name", "start_ns", "end_ns", "thread"),
+    "operators": ("name", "start_ns", "end_ns", "thread"),
+    "tags": ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak"),
+    "spans": ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched"),
+    "calls": ("collective", "start_ns", "end_ns", "size_bytes", "group_size", "unit", "prefetched"),
+    "phases": ("t_ns", "phase"),
+    "drops": ("t_ns", "address"),
+}
+
+
+def read_capture_log(path: Path) -> CaptureLog:
+    """The log as columns.
+
+    Raises:
+        InputError: not readable, or not a single whole line in it.
+    """
+    log = CaptureLog()
+    parts: dict[str, list[Columns]] = {name: [] for name in _EMPTY}
+    step_ends: list[int] = []
+    num_lines = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                try:
+                    record = msgspec.json.decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    log.warnings.append(
+                        f"{path.name}: line {number} is cut short (process killed, or disk full); dropped"
+                    )
+                    continue
+                num_lines += 1
+                _take(log, record, parts, step_ends)
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read ({e.strerror or e})") from e
+    if num_lines == 0:
+        raise InputError(f"{path}: nothing readable in it; the rank ended before it recorded anything")
+    for name, columns in _EMPTY.items():
+        setattr(log, name, {c: _concatenate([p[c] for p in parts[name]], c) for c in columns})
+    log.step_ends = np.array(step_ends, np.int64)
+    return log
+
+
+def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns]], step_ends: list[int]) -> None:
+    match record.pop("kind", None):
+        case "rank":
+            log.rank = record
+        case "model":
+            log.model = log.model or record
+        case "units":
+            log.units.update({int(row["unit"]): row for row in record["units"]})
+        case "first_forward":
+            log.first_forward_ns = int(record["t_ns"])
+        case "failure":
+            log.failure = record
+        case "end":
+            log.end = record
+        case "chunk":
+            _take_chunk(log, record, parts)
+            step_ends += record["steps"]
+        case other:
+            log.warnings.append(f"unknown record {other!r} ignored; it was written by a newer release")
+
+
+def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Columns]]) -> None:
+    step = int(chunk["step"])
+    log.buckets[step] = [u for u in log.units.values() if u["kind"] == "DDP_BUCKET"]
+    for name in ("tags", "spans", "calls", "phases", "drops"):
+        parts[name].append(_decode(log.words, chunk[name]))
+    for column, values in chunk.get("device", {}).items():
+        log.device.setdefault(column, []).extend(values)
+    if "cuda" in chunk:
+        log.cuda += chunk["cuda"]
+        log.recorded_steps.add(step)
+    if "cpu" in chunk:
+        cpu = chunk["cpu"]
+        log.recorded_steps.add(step)
+        to_global = log.words.codes(cpu["words"])
+        before = sum(len(p["name"]) for p in parts["transport"])
+        allocator = _decode(log.words, cpu["allocator"])
+        allocator["operator"] = (
+            to_global[allocator["operator"]] if len(allocator["operator"]) else np.zeros(0, np.int32)
+        )
+        under = allocator["transport"]
+        allocator["transport"] = np.where(under >= 0, under + before, -1)
+        parts["allocator"].append(allocator)
+        for name in ("transport", "operators"):
+            columns = {c: np.array(v, np.int64) for c, v in cpu[name].items()}
+            columns["name"] = to_global[columns["name"]] if len(columns["name"]) else np.zeros(0, np.int32)
+            parts[name].append(columns)
+
+
+def _decode(words: Words, columns: dict[str, list[Any]]) -> Columns:
+    return {
+        name: words.codes(values) if name in _TEXT else np.array(values, _TYPES.get(name, np.int64))
+        for name, values in columns.items()
+    }
+
+
+def _concatenate(arrays: list[Array], column: str) -> Array:
+    if arrays:
+        return np.concatenate(arrays)
+    return np.zeros(0, np.int32 if column in _TEXT else _TYPES.get(column, np.int64))

@@ -1,0 +1,136 @@
+"""Collectives of one rank on CPU: what the strategy asked for, joined to what the transport did.
+
+Three layers meet here. The hooks know kind, bytes, group and unit of every call of torch.distributed; DDP's reducer
+calls from C++ and is seen only as `c10d::allreduce_` in backward, bucket after bucket. The operators `c10d::...` on
+the calling thread are issued in the same order in which `gloo:...` carries them out on its own threads.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from fsdp_profile.ingest.attribution import Clock
+from fsdp_profile.ingest.capture_log import CaptureLog
+from fsdp_profile.schema import NO_UNIT, CollectiveKind, Phase
+
+Array = np.ndarray[Any, Any]
+
+_C10D_KINDS = (
+    ("reduce_scatter", CollectiveKind.REDUCE_SCATTER),
+    ("allgather", CollectiveKind.ALL_GATHER),
+    ("all_gather", CollectiveKind.ALL_GATHER),
+    ("allreduce", CollectiveKind.ALL_REDUCE),
+    ("broadcast", CollectiveKind.BROADCAST),
+    ("alltoall", CollectiveKind.ALL_TO_ALL),
+    ("barrier", CollectiveKind.BARRIER),
+    ("gather_", CollectiveKind.OTHER),
+    ("scatter_", CollectiveKind.OTHER),
+    ("reduce_", CollectiveKind.REDUCE),
+    ("send", CollectiveKind.SEND_RECV),
+    ("recv", CollectiveKind.SEND_RECV),
+)
+
+
+def kind_of_c10d(name: str) -> CollectiveKind:
+    """The kind that an operator such as `c10d::_reduce_scatter_base_` asks for.
+
+    >>> str(kind_of_c10d("c10d::_reduce_scatter_base_")), str(kind_of_c10d("c10d::allreduce_"))
+    ('REDUCE_SCATTER', 'ALL_REDUCE')
+    """
+    return next((kind for part, kind in _C10D_KINDS if part in name), CollectiveKind.OTHER)
+
+
+def carriers(log: CaptureLog) -> tuple[Array, Array]:
+    """Rows of `transport`: the issuing operators in order, and for each the one that carried it (-1: none seen)."""
+    vocabulary = log.words.list
+    names = [vocabulary[code] for code in log.transport["name"]]
+    is_issue = np.array([name.startswith("c10d::") for name in names], bool)
+    start = log.transport["start_ns"]
+    issues = np.flatnonzero(is_issue)
+    issues = issues[np.argsort(start[issues], kind="stable")]
+    carrying = np.flatnonzero(~is_issue)
+    carrying = carrying[np.argsort(start[carrying], kind="stable")]
+    found = np.full(len(issues), -1, np.int64)
+    used = 0
+    for i, row in enumerate(issues):
+        while used < len(carrying) and start[carrying[used]] < start[row]:
+            used += 1
+        if used == len(carrying):
+            break
+        found[i] = carrying[used]
+        used += 1
+    return issues, found
+
+
+def transport_ends_ns(log: CaptureLog) -> Array:
+    """For each row of `transport`: when the work it issued was over."""
+    end: Array = log.transport["end_ns"].copy()
+    issues, carrier = carriers(log)
+    has_one = carrier >= 0
+    end[issues[has_one]] = np.maximum(end[issues[has_one]], log.transport["end_ns"][carrier[has_one]])
+    return end
+
+
+def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
+    """Columns of the `collectives` table."""
+    vocabulary = log.words.list
+    issues, carrier = carriers(log)
+    transport, calls = log.transport, log.calls
+    issue_ns = transport["start_ns"][issues]
+    call = _call_around(calls["start_ns"], calls["end_ns"], issue_ns)
+    if len(issues) == 0:  # no operators recorded: the host's calls are all there is
+        call = np.arange(len(calls["start_ns"]))
+        issue_ns = start_ns = calls["start_ns"]
+        end_ns, carried_by = calls["end_ns"], [""] * len(call)
+    else:
+        doer = np.where(carrier >= 0, carrier, issues)
+        start_ns, end_ns = transport["start_ns"][doer], transport["end_ns"][doer]
+        carried_by = [vocabulary[code] for code in transport["name"][doer]]
+    has_call = call >= 0
+    kinds = [kind_of_c10d(vocabulary[code]).value for code in transport["name"][issues]] or [""] * len(call)
+    kinds = [vocabulary[calls["collective"][c]] if c >= 0 else kind for c, kind in zip(call, kinds, strict=True)]
+    size = np.where(has_call, calls["size_bytes"][call] if len(calls["size_bytes"]) else 0, -1)
+    group = np.where(has_call, calls["group_size"][call] if len(calls["group_size"]) else 0, -1)
+    unit = np.where(has_call, calls["unit"][call] if len(calls["unit"]) else NO_UNIT, NO_UNIT)
+    step = clock.steps(issue_ns)
+    phase = clock.phase_names(clock.phase_index(issue_ns))
+    _fill_buckets(log, kinds, ~has_call, step, phase, unit, size, group)
+    return {
+        "kind": kinds,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "issue_ns": issue_ns,
+        "step": step,
+        "phase": list(phase),
+        "unit": unit,
+        "size_bytes": [int(s) if s >= 0 else None for s in size],
+        "group_size": [int(g) if g >= 0 else None for g in group],
+        "transport": carried_by,
+    }
+
+
+def _call_around(start: Array, end: Array, t_ns: Array) -> Array:
+    """The call that contains each time, -1 when none; calls do not overlap on a thread."""
+    if len(start) == 0:
+        return np.full(len(t_ns), -1, np.int64)
+    order = np.argsort(start, kind="stable")
+    candidate = order[np.maximum(np.searchsorted(start[order], t_ns, side="right") - 1, 0)]
+    return np.where((start[candidate] <= t_ns) & (end[candidate] >= t_ns), candidate, -1)
+
+
+def _fill_buckets(
+    log: CaptureLog, kinds: list[str], is_free: Array, step: Array, phase: Array, unit: Array, size: Array, group: Array
+) -> None:
+    """DDP's reducer reduces its buckets in their order: the k-th all-reduce of a backward is bucket k.
+
+    Steps whose count is not a multiple of the buckets' are left alone (unused parameters, a comm hook).
+    """
+    is_reduce = is_free & (np.array(kinds, object) == CollectiveKind.ALL_REDUCE.value) & (phase == Phase.BACKWARD.value)
+    for number in np.unique(step[is_reduce]):
+        rows = np.flatnonzero(is_reduce & (step == number))
+        buckets = log.buckets.get(int(number)) or next(iter(log.buckets.values()), [])
+        if not buckets or len(rows) % len(buckets):
+            continue
+        for position, row in enumerate(rows):
+            bucket = buckets[position % len(buckets)]
+            unit[row], size[row], group[row] = bucket["unit"], bucket["sharded_bytes"], bucket["replicate_size"]

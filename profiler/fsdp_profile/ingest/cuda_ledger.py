@@ -1,0 +1,90 @@
+"""The ledger of a CUDA rank, from the allocator's history that its capture kept in chunks.
+
+A block counts as allocated until its free was requested; until it completed it is "freed but held by a stream",
+which is in `active_bytes` only.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsdp_profile.ingest.capture_log import Words
+from fsdp_profile.ingest.pairing import Blocks, Ledger, Samples
+from fsdp_profile.ingest.snapshots import DeviceHistory, history_from_snapshot
+from fsdp_profile.schema import NOT_FREED
+
+
+def cuda_ledger(chunks: list[dict[str, Any]], words: Words) -> Ledger | None:
+    """The ledger of the device with most events; None without any.
+
+    Raises:
+        InputError: the chunks are not an allocator's history.
+    """
+    counts: dict[int, int] = {}
+    for chunk in chunks:
+        counts[chunk["device"]] = counts.get(chunk["device"], 0) + len(chunk["events"]["time_us"])
+    if not counts:
+        return None
+    device = max(counts, key=lambda d: (counts[d], -d))
+    mine = [chunk for chunk in chunks if chunk["device"] == device]
+    trace = [
+        {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": time_us}
+        for chunk in mine
+        for action, addr, size, stream, time_us in zip(
+            *(chunk["events"][key] for key in ("action", "addr", "size", "stream", "time_us")), strict=True
+        )
+    ]
+    traces: list[list[Any]] = [[] for _ in range(device)] + [trace]
+    histories = history_from_snapshot({"segments": mine[-1]["segments"], "device_traces": traces})
+    history = next(h for h in histories if h.device == device)
+    ring = ["the allocator's history ring was full: events are missing between steps"] if any(
+        chunk.get("ring_was_full") for chunk in mine
+    ) else []  # fmt: skip
+    return ledger_of_history(history, words, extra_warnings=ring)
+
+
+def ledger_of_history(history: DeviceHistory, words: Words, *, extra_warnings: list[str] | None = None) -> Ledger:
+    """The ledger of one device's history; row 0 of the samples is the state before the first event."""
+    blocks, samples = history.blocks, history.samples
+    first_ns = int(samples.column("t_ns")[0].as_py()) if samples.num_rows else 0
+
+    def column(table: pa.Table, name: str) -> Any:
+        return table.column(name).to_numpy()
+
+    start_event = np.maximum(column(blocks, "start_event") + 1, 0)
+    start_event[column(blocks, "preexisting")] = 0
+    requested = column(blocks, "end_requested_event")
+    keep = requested >= 0  # a free requested before the recording is not allocated any more
+    end_event = np.where(requested == NOT_FREED, NOT_FREED, requested + 1)
+    operators = [word or "" for word in blocks.column("operator").to_pylist()]
+    allocated = np.concatenate([[history.start.allocated_bytes], column(samples, "allocated_bytes")])
+    order = np.argsort(start_event[keep], kind="stable")
+
+    def kept(values: Any) -> Any:
+        return values[keep][order]
+
+    return Ledger(
+        blocks=Blocks(
+            address=kept(column(blocks, "address")),
+            size_bytes=kept(column(blocks, "size_bytes")),
+            start_ns=kept(column(blocks, "start_ns")),
+            end_ns=kept(column(blocks, "end_requested_ns")),
+            start_event=kept(start_event),
+            end_event=kept(end_event),
+            operator=kept(words.codes(operators)),
+            transport=np.full(int(keep.sum()), -1, np.int64),
+            stream=kept(column(blocks, "stream")),
+            free_unreported=kept(column(blocks, "free_unreported")),
+        ),
+        samples=Samples(
+            t_ns=np.concatenate([[first_ns], column(samples, "t_ns")]),
+            delta_bytes=np.diff(allocated, prepend=0),
+            allocated_bytes=allocated,
+            reported_bytes=None,
+            unreported_free_bytes=np.zeros(len(allocated), np.int64),
+            reserved_bytes=np.concatenate([[history.start.reserved_bytes], column(samples, "reserved_bytes")]),
+            active_bytes=np.concatenate([[history.start.active_bytes], column(samples, "active_bytes")]),
+        ),
+        warnings=(*history.warnings, *(extra_warnings or [])),
+    )

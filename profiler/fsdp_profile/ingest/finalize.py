@@ -1,0 +1,225 @@
+"""Complete a run directory after its local ranks ended: tables for every rank, then the manifest.
+
+Nothing is deleted, and a rank that cannot be converted does not stop the others.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from fsdp_profile import layout
+from fsdp_profile.errors import FsdpProfileError
+from fsdp_profile.ingest.capture_log import CaptureLog
+from fsdp_profile.ingest.convert import convert_rank
+from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt
+from fsdp_profile.ingest.strategy import find_strategy
+from fsdp_profile.schema import Ending
+
+_POOL_FROM_BYTES = 64 << 20  # below this one process converts all ranks faster than workers start
+
+
+@dataclass(kw_only=True, slots=True)
+class RankFacts:
+    """What the manifest keeps of one rank's log."""
+
+    rank: int
+    process: dict[str, Any] = field(default_factory=dict)
+    end: dict[str, Any] | None = None
+    failure: dict[str, Any] | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+    units: list[dict[str, Any]] = field(default_factory=list)
+    num_steps: int = 0
+    allocator_events: int = 0
+    has_collectives: bool = False
+    has_kineto: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+
+def finalize(
+    run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> Manifest:  # fmt: skip
+    """Convert every local rank and return the finished manifest (not written yet).
+
+    Args:
+        run_dir: the run directory.
+        started: the manifest as it was when the job began.
+        exit_codes: exit code by global rank, as far as the launcher knows; negative for a signal.
+        world_size: ranks of the job.
+        progress: told (ranks done, ranks).
+    """
+    begin = time.perf_counter_ns()
+    ranks = layout.ranks_in(run_dir)
+    facts = []
+    for done, found in enumerate(_convert_all(run_dir, ranks), start=1):
+        facts.append(found)
+        if progress is not None:
+            progress(done, len(ranks))
+    receipt = _receipt(run_dir, facts, time.perf_counter_ns() - begin)
+    records = [_rank_record(f, exit_codes.get(f.rank)) for f in facts]
+    seen = {record.rank for record in records}
+    records += [
+        RankRecord(rank=r, ending=Ending.UNKNOWN, exit_code=exit_codes.get(r), message="recorded nothing here")
+        for r in range(world_size)
+        if r not in seen
+    ]
+    return _manifest(started, facts, records, receipt, world_size)
+
+
+def _convert_all(run_dir: Path, ranks: list[int]) -> Any:
+    size = sum(layout.capture_log(run_dir, r).stat().st_size for r in ranks if layout.capture_log(run_dir, r).exists())
+    if size < _POOL_FROM_BYTES or len(ranks) < 2:
+        yield from (_convert(run_dir, rank) for rank in ranks)
+        return
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_convert, [run_dir] * len(ranks), ranks)
+
+
+def _convert(run_dir: Path, rank: int) -> RankFacts:
+    try:
+        log = convert_rank(run_dir, rank)
+    except FsdpProfileError as e:
+        return RankFacts(rank=rank, warnings=[str(e)])
+    return _facts(rank, log, has_kineto=any(layout.raw_dir(run_dir, rank).glob("kineto*.json")))
+
+
+def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
+    events = len(log.allocator["t_ns"]) + sum(len(chunk["events"]["time_us"]) for chunk in log.cuda)
+    return RankFacts(
+        rank=rank,
+        process=log.rank,
+        end=log.end,
+        failure=log.failure,
+        model=log.model,
+        units=list(log.units.values()),
+        num_steps=len(log.step_ends),
+        allocator_events=events,
+        has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
+        has_kineto=has_kineto,
+        warnings=list(log.warnings),
+    )
+
+
+def _rank_record(facts: RankFacts, exit_code: int | None) -> RankRecord:
+    ending, message = _ending(facts, exit_code)
+    end = facts.end or {}
+    return RankRecord(
+        rank=facts.rank,
+        host=str(facts.process.get("host", "")),
+        pid=int(facts.process.get("pid", 0)),
+        device=str(end.get("device_name") or ""),
+        ending=ending,
+        exit_code=exit_code,
+        message=message,
+        num_steps=facts.num_steps,
+    )
+
+
+def _ending(facts: RankFacts, exit_code: int | None) -> tuple[Ending, str]:
+    if facts.failure is not None:
+        return Ending.EXCEPTION, str(facts.failure.get("message", ""))
+    if exit_code is not None and exit_code < 0:
+        return Ending.SIGNAL, f"killed by signal {-exit_code}"
+    if exit_code:
+        return Ending.EXITED, f"exit code {exit_code}"
+    if exit_code == 0:
+        return Ending.COMPLETED, ""
+    return Ending.UNKNOWN, "" if facts.end else "its process was ended before it could say how"
+
+
+def _receipt(run_dir: Path, facts: list[RankFacts], convert_ns: int) -> Receipt:
+    raw = (p for f in facts for p in layout.raw_dir(run_dir, f.rank).glob("*") if p.is_file())
+    ends = [f.end or {} for f in facts]
+    return Receipt(
+        hook_events=sum(int(end.get("hook_events", 0)) for end in ends),
+        allocator_events=sum(f.allocator_events for f in facts),
+        flush_ns=max((int(end.get("flush_ns", 0)) for end in ends), default=0),
+        raw_bytes=sum(p.stat().st_size for p in raw),
+        convert_ns=convert_ns,
+    )
+
+
+def _manifest(
+    started: Manifest, facts: list[RankFacts], records: list[RankRecord], receipt: Receipt, world_size: int
+) -> Manifest:
+    end: dict[str, Any] = next((f.end for f in facts if f.end), {})
+    units = next((f.units for f in facts if f.units), [])
+    model = next((f.model for f in facts if f.model), {})
+    process: dict[str, Any] = next((f.process for f in facts if f.process), {})
+    strategy, detail = find_strategy(units, world_size)
+    versions = {
+        "python": process.get("python"),
+        "fsdp-profile": process.get("fsdp-profile"),
+        "torch": end.get("torch"),
+        "cuda": end.get("cuda"),
+        "nccl": end.get("nccl"),
+    }
+    was_lost = any((f.end or {"lost": {"": ""}}).get("lost") for f in facts)
+    changed = {
+        "strategy": strategy,
+        "strategy_detail": detail,
+        "world_size": world_size,
+        "device_type": str(end.get("device_type") or ""),
+        "device_name": str(end.get("device_name") or ""),
+        "device_total_bytes": end.get("device_total_bytes"),
+        "backend": str(end.get("backend") or ""),
+        "versions": {name: str(value) for name, value in versions.items() if value},
+        "model": Model(**model) if model else Model(),
+        "ranks": sorted(records, key=lambda r: r.rank),
+        "sources": _sources(facts, end),
+        "not_recorded": _not_recorded(facts, end),
+        "warnings": _warnings(facts, world_size),
+        "receipt": receipt,
+        "complete": bool(facts) and all(r.exit_code == 0 for r in records) and not was_lost,
+    }
+    return Manifest(**{**{f: getattr(started, f) for f in started.__struct_fields__}, **changed})
+
+
+def _sources(facts: list[RankFacts], end: dict[str, Any]) -> dict[str, str]:
+    lost = {feature: why for f in facts for feature, why in ((f.end or {}).get("lost") or {}).items()}
+
+    def state(has_it: bool, feature: str, why: str) -> str:
+        return "recorded" if has_it else f"not recorded: {lost.get(feature, why)}"
+
+    nvml = next((why for f in facts if (why := (f.end or {}).get("why_no_nvml"))), None)
+    return {
+        "allocator events": state(any(f.allocator_events for f in facts), "allocator events", "none were seen"),
+        "units": state(any(f.units for f in facts), "units", "no FSDP or DDP module was seen"),
+        "collectives": state(any(f.has_collectives for f in facts), "collectives", "none were seen"),
+        "Kineto traces": state(
+            any(f.has_kineto for f in facts), "Kineto trace", "switched off or no step in the window"
+        ),
+        "NVML": f"not recorded: {nvml}" if nvml else ("recorded" if end else "not recorded: the ranks did not end"),
+    }
+
+
+def _not_recorded(facts: list[RankFacts], end: dict[str, Any]) -> dict[str, str]:
+    why: dict[str, str] = {}
+    nvml = next((w for f in facts if (w := (f.end or {}).get("why_no_nvml"))), None)
+    if nvml:
+        why["device_used_peak_bytes"] = nvml
+    if end.get("device_type") == "cpu":
+        why["reserved_peak_bytes"] = "the CPU allocator has no reserved pool"
+    return why
+
+
+def _warnings(facts: list[RankFacts], world_size: int) -> list[str]:
+    found = [f"rank {f.rank}: {line}" for f in facts for line in f.warnings]
+    for f in facts:
+        lost = ((f.end or {}).get("lost") or {}).items()
+        found += [f"rank {f.rank}: {feature} not recorded: {why}" for feature, why in lost]
+        if f.process and f.end is None:
+            found.append(f"rank {f.rank}: its process was killed; what it wrote up to step {f.num_steps} is kept")
+    if not facts:
+        found.append(
+            f"none of the {world_size} ranks recorded anything: the script never imported torch, or did not start"
+        )
+    elif not any(f.units for f in facts):
+        found.append("nothing distributed was seen: no FSDP or DDP module ran a forward in any rank")
+    elif not any(f.num_steps for f in facts):
+        found.append("no optimizer step was seen")
+    return found

@@ -1,0 +1,124 @@
+"""Tables as schema.py declares them: build, write, read, check."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsdp_profile.errors import InputError, SchemaError
+from fsdp_profile.schema import TABLES, Column
+
+_ARROW: dict[str, Any] = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "uint64": pa.uint64(),
+    "float64": pa.float64(),
+    "bool": pa.bool_(),
+    "string": pa.dictionary(pa.int32(), pa.string()),
+}
+
+
+def arrow_schema(table: str) -> pa.Schema:
+    """The Arrow schema of one of our tables."""
+    return pa.schema([pa.field(c.name, _ARROW[c.type], nullable=c.nullable) for c in TABLES[table]])
+
+
+def make_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
+    """A table from numpy arrays, lists or Arrow arrays, in the schema's order and types.
+
+    A nullable column may be left out: it is null. A string column may be given as
+    `(codes, words)`: int codes into a list of words.
+    """
+    arrays = []
+    num_rows = _num_rows(columns)
+    for column in TABLES[table]:
+        if column.name not in columns:
+            assert column.nullable, f"{table}.{column.name} is missing"
+            arrays.append(pa.nulls(num_rows, _ARROW[column.type]))
+        else:
+            arrays.append(_array(column, columns[column.name]))
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
+
+
+def empty_table(table: str) -> pa.Table:
+    """The table with no rows."""
+    return arrow_schema(table).empty_table()
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Write Parquet (zstd), whole or not at all."""
+    partial = path.with_name(path.name + ".partial")
+    pq.write_table(table, partial, compression="zstd", compression_level=9)
+    partial.replace(path)
+
+
+def read_table(path: Path, table: str) -> pa.Table:
+    """Read one of our tables; columns of a newer minor schema are dropped, missing nullable ones are null.
+
+    Raises:
+        InputError: damaged or not Parquet.
+        SchemaError: a column is missing or has another type.
+    """
+    try:
+        found = pq.read_table(path, use_threads=False)
+    except (OSError, pa.ArrowException) as e:
+        raise InputError(f"{path}: damaged or not Parquet ({str(e).splitlines()[0]}); record the run again") from e
+    arrays = []
+    for column in TABLES[table]:
+        if column.name not in found.column_names:
+            if not column.nullable:
+                raise SchemaError(f"{path}: column '{column.name}' is missing; record the run again")
+            arrays.append(pa.nulls(found.num_rows, _ARROW[column.type]))
+            continue
+        array = found.column(column.name)
+        want = _ARROW[column.type]
+        same = array.type == want or (column.type == "string" and pa.types.is_string(array.type))
+        if not same:
+            raise SchemaError(
+                f"{path}: column '{column.name}' is {array.type}, schema says {column.type}; record the run again"
+            )
+        arrays.append(array if array.type == want else array.dictionary_encode())
+    return pa.Table.from_arrays(arrays, schema=arrow_schema(table)).unify_dictionaries().combine_chunks()
+
+
+def numbers(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+    """A number column as a numpy array (no nulls in it)."""
+    found: np.ndarray[Any, Any] = table.column(name).to_numpy()
+    return found
+
+
+def words(table: pa.Table, name: str) -> tuple[np.ndarray[Any, Any], list[str]]:
+    """A string column as (codes, words)."""
+    column = table.column(name)
+    array = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+    if isinstance(array, pa.ChunkedArray):  # no chunks at all
+        return np.zeros(0, np.int32), []
+    return array.indices.to_numpy(zero_copy_only=False), array.dictionary.to_pylist()
+
+
+def strings(table: pa.Table, name: str) -> np.ndarray[Any, Any]:
+    """A string column as a numpy array of Python strings."""
+    codes, vocabulary = words(table, name)
+    found: np.ndarray[Any, Any] = np.array([*vocabulary, ""], dtype=object)[codes]
+    return found
+
+
+def _num_rows(columns: Mapping[str, Any]) -> int:
+    value = next(iter(columns.values()))
+    return len(value[0]) if isinstance(value, tuple) else len(value)
+
+
+def _array(column: Column, value: Any) -> pa.Array:
+    if isinstance(value, pa.ChunkedArray):
+        value = value.combine_chunks()
+    if column.type != "string":
+        return value.cast(_ARROW[column.type]) if isinstance(value, pa.Array) else pa.array(value, _ARROW[column.type])
+    if isinstance(value, tuple):
+        codes, vocabulary = value
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(vocabulary), pa.string()))
+    if isinstance(value, pa.DictionaryArray):
+        return value.cast(_ARROW["string"])
+    return pa.array([str(v) for v in value], pa.string()).dictionary_encode()
