@@ -1,0 +1,70 @@
+"""A recorded run, opened: its manifest and its tables, read on demand.
+
+Opening a run reads one small file; a table is read when asked for and kept while its file is unchanged.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from fsdp_profile import layout
+from fsdp_profile.errors import InputError
+from fsdp_profile.ingest.convert import convert_rank
+from fsdp_profile.ingest.manifest import Manifest, read_manifest
+from fsdp_profile.ingest.tables import empty_table, read_table
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run:
+    """One recorded job."""
+
+    path: Path
+    manifest: Manifest
+    ranks: tuple[int, ...]
+    """Ranks that recorded something here, in order."""
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.manifest.name
+
+    def table(self, name: str, *, rank: int) -> pa.Table:
+        """One table of one rank, with the columns of schema.TABLES[name]; empty if that source recorded nothing.
+
+        A rank whose capture was not turned into tables yet is converted first.
+
+        Raises:
+            InputError: no such rank, or its files are damaged.
+        """
+        if rank not in self.ranks:
+            have = ", ".join(map(str, self.ranks)) or "none"
+            raise InputError(f"{self.path}: rank {rank} recorded nothing here (ranks: {have})")
+        path = layout.table_path(self.path, rank, name)
+        if not path.exists() and layout.capture_log(self.path, rank).exists():
+            convert_rank(self.path, rank)
+        if not path.exists():
+            return empty_table(name)
+        status = path.stat()
+        return _cached_table(path, name, status.st_mtime_ns, status.st_size)
+
+
+def load_run(path: Path | str) -> Run:
+    """Open a run directory.
+
+    Raises:
+        InputError: not a run directory.
+        SchemaError: written by an unknown major version.
+    """
+    run_dir = Path(path)
+    if not run_dir.exists():
+        raise InputError(f"{run_dir}: no such file or folder")
+    if not layout.is_run(run_dir):
+        raise InputError(f"{run_dir}: not a run directory (no {layout.MANIFEST} in it)")
+    return Run(path=run_dir, manifest=read_manifest(run_dir), ranks=tuple(layout.ranks_in(run_dir)))
+
+
+@lru_cache(maxsize=128)
+def _cached_table(path: Path, name: str, _mtime_ns: int, _size: int) -> pa.Table:
+    return read_table(path, name)

@@ -1,0 +1,148 @@
+"""One step of one rank, for those who draw it: its ledger, its phases, the units at work, the spans in it.
+
+A step's ledger begins with one row at the start of the step: what was live then.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import Timeline
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.units import unit_spans
+from fsdp_profile.errors import InputError
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.schema import NO_UNIT, SETUP_STEP, SpanKind
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+# Spans during which a unit is at work; the others only say that it exists or is done.
+WORK_KINDS = (
+    SpanKind.FORWARD,
+    SpanKind.BACKWARD,
+    SpanKind.ALL_GATHER,
+    SpanKind.COPY_OUT,
+    SpanKind.REDUCE,
+    SpanKind.REDUCE_SCATTER,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PhaseSpan:
+    """What the training loop did from one moment to another."""
+
+    phase: str
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepLedger:
+    """The memory of one rank in one step."""
+
+    rank: int
+    step: int
+    start_ns: int
+    end_ns: int
+    ledger: Timeline
+    """The step's events after one row at start_ns; its event is the last before the step, -1 if none."""
+    units: Ints
+    """The unit at work at each row of the ledger, NO_UNIT when none."""
+    unit_names: dict[int, str]
+    phases: tuple[PhaseSpan, ...]
+    """In order of start."""
+
+
+def recorded_steps(run: Run, *, rank: int) -> list[int]:
+    """The training steps with allocator events, in order."""
+    steps = np.unique(numbers(run.table("memory_samples", rank=rank), "step"))
+    return [int(step) for step in steps if step != SETUP_STEP]
+
+
+def step_ledger(run: Run, *, rank: int, step: int) -> StepLedger:
+    """The ledger of one step, what was live as it began included.
+
+    Raises:
+        InputError: no allocator events in this step.
+    """
+    whole, mine = memory.timeline(run, rank=rank), memory.timeline(run, rank=rank, step=step)
+    if len(mine.event) == 0:
+        have = ", ".join(map(str, recorded_steps(run, rank=rank))) or "none"
+        raise InputError(f"{run.path}: rank {rank} has no allocator events in step {step} (steps with events: {have})")
+    first, last = int(mine.event[0]), int(mine.event[-1])
+    start_ns, end_ns = _bounds(run, rank, step, (int(mine.t_ns[0]), int(mine.t_ns[-1])))
+    rows = np.arange(first - 1, last + 1)
+    t_ns = np.concatenate([[start_ns], mine.t_ns])
+    ledger = Timeline(
+        t_ns=t_ns,
+        allocated_bytes=_with_start(whole.allocated_bytes, rows),
+        by_category={category: _with_start(values, rows) for category, values in whole.by_category.items()},
+        event=rows,
+    )
+    return StepLedger(
+        rank=rank,
+        step=step,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        ledger=ledger,
+        units=units_at(run, rank=rank, t_ns=t_ns),
+        unit_names=unit_names(run, rank=rank),
+        phases=phase_spans(run, rank=rank, step=step),
+    )
+
+
+def phase_spans(run: Run, *, rank: int, step: int) -> tuple[PhaseSpan, ...]:
+    """The phases of one step, in order of start."""
+    phases = run.table("phases", rank=rank)
+    mine = phases.filter(pa.array(numbers(phases, "step") == step)).sort_by("start_ns")
+    rows = zip(strings(mine, "phase"), numbers(mine, "start_ns"), numbers(mine, "end_ns"), strict=True)
+    return tuple(PhaseSpan(phase=str(phase), start_ns=int(start), end_ns=int(end)) for phase, start, end in rows)
+
+
+def spans_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> pa.Table:
+    """Rows of `unit_spans` that overlap a stretch of time, those begun before it included."""
+    spans = unit_spans(run, rank=rank)
+    inside = (numbers(spans, "start_ns") < end_ns) & (numbers(spans, "end_ns") > start_ns)
+    return spans.filter(pa.array(inside)).sort_by("start_ns")
+
+
+def units_at(run: Run, *, rank: int, t_ns: Ints) -> Ints:
+    """The unit at work at each of some moments (in order): the innermost open span's."""
+    spans = run.table("unit_spans", rank=rank)
+    start, end, unit = numbers(spans, "start_ns"), numbers(spans, "end_ns"), numbers(spans, "unit")
+    is_work = np.isin(strings(spans, "kind").astype(str), [str(kind) for kind in WORK_KINDS])
+    touched = is_work & (start <= t_ns[-1]) & (end > t_ns[0])
+    # Painted in order of start, so that the latest begun wins; of equal starts the first row does.
+    row = np.flatnonzero(touched)
+    row = row[np.lexsort((-row, start[row]))]
+    found = np.full(len(t_ns), NO_UNIT, np.int64)
+    begins, ends = np.searchsorted(t_ns, start[row]), np.searchsorted(t_ns, end[row])
+    for begin, stop, which in zip(begins, ends, unit[row], strict=True):
+        found[begin:stop] = which
+    return found
+
+
+def unit_names(run: Run, *, rank: int) -> dict[int, str]:
+    """Unit number -> its name ('' is the root)."""
+    units = run.table("units", rank=rank)
+    return {int(unit): str(name) for unit, name in zip(numbers(units, "unit"), strings(units, "name"), strict=True)}
+
+
+def _bounds(run: Run, rank: int, step: int, events: tuple[int, int]) -> tuple[int, int]:
+    """Start and end of a step, never narrower than its events."""
+    steps = run.table("steps", rank=rank)
+    row = np.flatnonzero(numbers(steps, "step") == step)
+    if len(row) == 0:
+        return events
+    start, end = int(numbers(steps, "start_ns")[row[0]]), int(numbers(steps, "end_ns")[row[0]])
+    return min(start, events[0]), max(end, events[1])
+
+
+def _with_start(values: Ints, rows: Ints) -> Ints:
+    taken: Ints = values[np.maximum(rows, 0)].copy()
+    if rows[0] < 0:  # nothing was recorded before the step
+        taken[0] = 0
+    return taken

@@ -1,0 +1,132 @@
+"""The document of `show --json`: every number of a run that other programs may rely on.
+
+Keys are stable. Absent measurements are null, with the reason in "not_recorded".
+"""
+
+from typing import Any
+
+import msgspec
+
+from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
+from fsdp_profile.analysis.memory import Peak, conservation
+from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.units import UnitSummary, unit_summaries
+from fsdp_profile.schema import SCHEMA_VERSION
+
+_WHY_NULL = {
+    "reserved_peak_bytes": "the CPU allocator has no reserved pool",
+    "device_used_peak_bytes": "no NVIDIA driver",
+}
+
+
+def run_summary(run: Run) -> dict[str, Any]:
+    """The whole document, of plain JSON types. Units and collectives are those of the worst rank."""
+    manifest = run.manifest
+    ranks = rank_summaries(run)
+    rank = worst_rank(run)
+    rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
+    collectives = collective_summary(run, rank=rank) if rank is not None else None
+    not_recorded = dict(manifest.not_recorded)
+    for field, why in _WHY_NULL.items():
+        if any(getattr(r, field) is None for r in ranks):
+            not_recorded.setdefault(field, why)
+    if collectives is None:
+        not_recorded.setdefault("collectives", "no collectives were recorded in the training steps")
+    if not any(r.peak for r in ranks):
+        not_recorded.setdefault("peak", "no allocator events of a training step were recorded")
+    if not any(r.setup_peak_bytes is not None for r in ranks):
+        not_recorded.setdefault("setup_peak_bytes", "no allocator events before the first forward were recorded")
+    return {
+        "schema": SCHEMA_VERSION,
+        "run": {
+            "name": run.name,
+            "strategy": str(manifest.strategy),
+            "strategy_detail": manifest.strategy_detail,
+            "world_size": manifest.world_size,
+            "device_type": manifest.device_type,
+            "device_name": manifest.device_name,
+            "torch": manifest.versions.get("torch"),
+            "complete": manifest.complete,
+            "created": manifest.created,
+            "command": manifest.command,
+            "model": msgspec.to_builtins(manifest.model),
+            "sources": dict(manifest.sources),
+        },
+        "ranks": [_rank(run, r) for r in ranks],
+        "reported_rank": rank,
+        "units": [_unit(u) for u in unit_summaries(run, rank=rank)] if rank is not None else [],
+        "collectives": _collectives(collectives),
+        "findings": [],
+        "receipt": msgspec.to_builtins(manifest.receipt),
+        "warnings": list(manifest.warnings),
+        "not_recorded": not_recorded,
+    }
+
+
+def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
+    law = conservation(run, rank=summary.rank)
+    record = summary.record
+    return {
+        "rank": summary.rank,
+        "peak": _peak(summary.peak),
+        "setup_peak_bytes": summary.setup_peak_bytes,
+        "reserved_peak_bytes": summary.reserved_peak_bytes,
+        "device_used_peak_bytes": summary.device_used_peak_bytes,
+        "host_rss_peak_bytes": summary.host_rss_peak_bytes,
+        "num_steps": summary.num_steps,
+        "median_step_ns": summary.median_step_ns,
+        "ending": str(record.ending) if record else None,
+        "exit_code": record.exit_code if record else None,
+        "conservation": {
+            "num_events": law.num_events,
+            "category_errors": law.category_errors,
+            "reported_errors": law.reported_errors,
+        },
+    }
+
+
+def _peak(found: Peak | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "allocated_bytes": found.allocated_bytes,
+        "step": found.step,
+        "phase": found.phase,
+        "unit": found.unit_name,
+        "t_ns": found.t_ns,
+        "by_category": {str(category): size for category, size in found.by_category.items()},
+        "unknown_ratio": found.unknown_ratio,
+    }
+
+
+def _unit(summary: UnitSummary) -> dict[str, Any]:
+    return {
+        "name": summary.name,
+        "kind": summary.kind,
+        "numel": summary.numel,
+        "sharded_bytes": summary.sharded_bytes,
+        "unsharded_bytes": summary.unsharded_bytes,
+        "shard_size": summary.shard_size,
+        "replicate_size": summary.replicate_size,
+        "num_gathers": summary.num_gathers,
+        "num_reshards": summary.num_reshards,
+        "gathered_ns": summary.gathered_ns,
+        "all_gather_ns": summary.all_gather_ns,
+        "reduce_scatter_ns": summary.reduce_scatter_ns,
+        "exposed_ns": summary.exposed_ns,
+    }
+
+
+def _collectives(summary: CollectiveSummary | None) -> dict[str, Any] | None:
+    if summary is None:
+        return None
+    return {
+        "total_ns": summary.total_ns,
+        "exposed_ns": summary.exposed_ns,
+        "overlapped_ns": summary.overlapped_ns,
+        "by_kind": {
+            kind: {"count": total.count, "bytes": total.size_bytes, "ns": total.total_ns}
+            for kind, total in summary.by_kind.items()
+        },
+    }

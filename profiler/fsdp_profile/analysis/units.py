@@ -1,0 +1,119 @@
+"""Units of one rank: what each holds, and when it was gathered, used, resharded and reduced."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsdp_profile.analysis.collectives import exposed_ns
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.schema import NOT_FREED, CollectiveKind, SpanKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnitSummary:
+    """One unit over the complete training steps of one rank; times and counts are sums over them."""
+
+    unit: int
+    name: str
+    kind: str
+    numel: int
+    sharded_bytes: int
+    unsharded_bytes: int
+    shard_size: int
+    replicate_size: int
+    num_gathers: int
+    num_reshards: int
+    gathered_ns: int
+    """Time the unit's full parameters existed."""
+    all_gather_ns: int | None
+    """Transport or device time of its all-gathers; None where no collectives were recorded."""
+    reduce_scatter_ns: int | None
+    """The same for its gradient reductions (reduce-scatter; all-reduce for DDP, HSDP and NO_SHARD)."""
+    exposed_ns: int | None
+    """Of both, the part with no compute beside it."""
+
+
+def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
+    """Every unit of a rank, in the order of construction."""
+    units = run.table("units", rank=rank)
+    spans = run.table("unit_spans", rank=rank)
+    collectives = run.table("collectives", rank=rank)
+    have_collectives = collectives.num_rows > 0
+    exposed = exposed_ns(run, rank=rank)
+    owner = numbers(collectives, "unit")
+    kind = strings(collectives, "kind").astype(str)
+    duration = numbers(collectives, "end_ns") - numbers(collectives, "start_ns")
+    trained = numbers(collectives, "step") >= 0
+    is_gather = kind == CollectiveKind.ALL_GATHER.value
+    is_reduce = np.isin(kind, [CollectiveKind.REDUCE_SCATTER.value, CollectiveKind.ALL_REDUCE.value])
+    found = []
+    names, kinds = strings(units, "name"), strings(units, "kind")
+    for row, unit in enumerate(numbers(units, "unit")):
+        mine = trained & (owner == unit)
+        found.append(
+            UnitSummary(
+                unit=int(unit),
+                name=str(names[row]),
+                kind=str(kinds[row]),
+                numel=_int(units, "numel", row),
+                sharded_bytes=_int(units, "sharded_bytes", row),
+                unsharded_bytes=_int(units, "unsharded_bytes", row),
+                shard_size=_int(units, "shard_size", row),
+                replicate_size=_int(units, "replicate_size", row),
+                num_gathers=_count(spans, int(unit), SpanKind.ALL_GATHER),
+                num_reshards=_count(spans, int(unit), SpanKind.RESHARD),
+                gathered_ns=_gathered_ns(run, rank, int(unit)),
+                all_gather_ns=int(duration[mine & is_gather].sum()) if have_collectives else None,
+                reduce_scatter_ns=int(duration[mine & is_reduce].sum()) if have_collectives else None,
+                exposed_ns=int(exposed[mine].sum()) if have_collectives and exposed is not None else None,
+            )
+        )
+    return found
+
+
+def unit_spans(run: Run, *, rank: int, step: int | None = None) -> pa.Table:
+    """Rows of `unit_spans`, of one step or of all, with the unit's name as column `name`.
+
+    An UNSHARDED span still open at the end of the recording ends with the last step.
+    """
+    spans = run.table("unit_spans", rank=rank)
+    units = run.table("units", rank=rank)
+    name_of = dict(zip(numbers(units, "unit").tolist(), strings(units, "name").tolist(), strict=True))
+    if step is not None:
+        spans = spans.filter(pa.array(numbers(spans, "step") == step))
+    names = pa.array([name_of.get(u, "") for u in numbers(spans, "unit").tolist()], pa.string())
+    end = numbers(spans, "end_ns")
+    capped = pa.array(np.where(end == NOT_FREED, _last_ns(run, rank), end), pa.int64())
+    spans = spans.set_column(spans.column_names.index("end_ns"), "end_ns", capped)
+    return spans.append_column("name", names)
+
+
+def _last_ns(run: Run, rank: int) -> int:
+    steps = run.table("steps", rank=rank)
+    return int(numbers(steps, "end_ns").max()) if steps.num_rows else 0
+
+
+def _int(table: pa.Table, column: str, row: int) -> int:
+    return int(table.column(column)[row].as_py())
+
+
+def _of(spans: pa.Table, unit: int, kind: SpanKind) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    is_kind = strings(spans, "kind").astype(str) == kind.value
+    mine: np.ndarray[Any, np.dtype[np.bool_]] = (
+        is_kind & (numbers(spans, "unit") == unit) & (numbers(spans, "step") >= 0)
+    )
+    return mine
+
+
+def _count(spans: pa.Table, unit: int, kind: SpanKind) -> int:
+    return int(_of(spans, unit, kind).sum())
+
+
+def _gathered_ns(run: Run, rank: int, unit: int) -> int:
+    spans = run.table("unit_spans", rank=rank)
+    mine = _of(spans, unit, SpanKind.UNSHARDED)
+    end = np.minimum(numbers(spans, "end_ns")[mine], _last_ns(run, rank))
+    return int((end - numbers(spans, "start_ns")[mine]).sum())

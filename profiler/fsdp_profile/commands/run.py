@@ -1,0 +1,179 @@
+"""Record an unmodified distributed training script.
+
+Starts the script on N local ranks through torchrun's own elastic agent and records allocator events, FSDP and DDP
+units, collectives and device samples beside it. The script's output, exit code and tracebacks stay its own.
+What was recorded is a folder: open it with `fsdp-profile show`, `compare` or `dashboard`.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `fsdp-profile run`."""
+    parser.add_argument(
+        "-n", "--nproc-per-node", default="gpu", metavar="N",
+        help="ranks on this machine: a number, gpu (one for each device; without any: 2) or cpu",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the run directory (default: runs/<name>)")
+    parser.add_argument(
+        "--steps", default="0:8", metavar="A:B",
+        help="steps A up to, not including, B whose Kineto traces are kept; recording ends before step B",
+    )  # fmt: skip
+    parser.add_argument("--no-kineto", action="store_true", help="do not keep Kineto traces")
+    parser.add_argument("--no-allocator", action="store_true", help="do not record allocator events")
+    parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
+    for option in ("--nnodes", "--node-rank", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr",
+                   "--master-port", "--max-restarts"):  # fmt: skip
+        parser.add_argument(option, metavar="X", help="as in torchrun")
+    parser.add_argument("script", help="the training script (or module with -m)")
+    parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record; the exit code is the script's own."""
+    from fsdp_profile.capture.launch import launch
+    from fsdp_profile.humanize import bytes_text
+    from fsdp_profile.ingest.finalize import finalize
+    from fsdp_profile.ingest.manifest import write_manifest
+    from fsdp_profile.layout import ranks_in
+
+    _check_script(args)
+    options = _options(args)
+    nproc = _nproc(args.nproc_per_node)
+    world_size = nproc * _nodes(args.nnodes)
+    run_dir = _claim(args, world_size)
+    started = _started(args, run_dir, world_size)
+    write_manifest(run_dir, started)
+    _say(f"recording {args.script} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
+    outcome = launch(
+        script=[*(["-m"] if args.module else []), args.script, *args.script_args],
+        torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
+        run_dir=run_dir,
+        options=options,
+        ranks=lambda: ranks_in(run_dir),
+    )
+    manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+    write_manifest(run_dir, manifest)
+    if outcome.interrupted_by is not None:
+        _say(f"interrupted by signal {outcome.interrupted_by}")
+    elif outcome.exit_code:
+        _say(_failure_line(manifest, outcome.first_failed_rank, outcome.exit_code))
+    for warning in manifest.warnings[:5]:
+        _say(f"warning: {warning}")
+    if len(manifest.warnings) > 5:
+        _say(f"{len(manifest.warnings) - 5} more warnings in {run_dir}/manifest.json")
+    receipt = manifest.receipt
+    _say(
+        f"recorded {receipt.allocator_events:,} allocator events and {receipt.hook_events:,} hook events of "
+        f"{len(ranks_in(run_dir))} ranks ({bytes_text(receipt.raw_bytes)}); "
+        f"{receipt.flush_ns / 1e9:.2f} s between steps, {receipt.convert_ns / 1e9:.2f} s afterwards"
+    )
+    _say(f"see it with: fsdp-profile show {run_dir}")
+    return outcome.exit_code
+
+
+def _say(line: str) -> None:
+    print(f"fsdp-profile: {line}", file=sys.stderr, flush=True)
+
+
+def _check_script(args: argparse.Namespace) -> None:
+    from fsdp_profile.errors import InputError
+
+    if not args.module and not Path(args.script).is_file():
+        what = "is a folder" if Path(args.script).is_dir() else "no such file"
+        raise InputError(f"{args.script}: {what}; give the training script's path")
+
+
+def _nproc(text: str) -> int:
+    from fsdp_profile.errors import UsageError
+
+    if text.isdecimal() and int(text) >= 1:
+        return int(text)
+    if text == "cpu":
+        import os
+
+        return os.cpu_count() or 1
+    if text in ("gpu", "auto"):
+        return _device_count() or 2
+    raise UsageError(f"--nproc-per-node {text}: not a number of ranks; give 1 or more, gpu or cpu")
+
+
+def _device_count() -> int:
+    from fsdp_profile.errors import MissingExtraError
+
+    try:
+        import torch
+    except ImportError as e:
+        raise MissingExtraError("recording a run", "capture") from e
+    return int(torch.cuda.device_count())
+
+
+def _nodes(text: str | None) -> int:
+    from fsdp_profile.errors import UsageError
+
+    highest = (text or "1").split(":")[-1]
+    if not highest.isdecimal() or int(highest) < 1:
+        raise UsageError(f"--nnodes {text}: give a number of nodes, or MIN:MAX")
+    return int(highest)
+
+
+def _options(args: argparse.Namespace) -> Any:
+    from fsdp_profile.capture.options import Options
+    from fsdp_profile.errors import UsageError
+
+    first, _, last = args.steps.partition(":")
+    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise UsageError(f"--steps {args.steps}: give A:B with A less than B, such as 0:8")
+    return Options(
+        first_step=int(first),
+        last_step=int(last),
+        kineto=not args.no_kineto,
+        allocator=not args.no_allocator,
+    )
+
+
+def _torchrun_args(args: argparse.Namespace) -> list[str]:
+    names = (
+        "nnodes",
+        "node_rank",
+        "rdzv_backend",
+        "rdzv_endpoint",
+        "rdzv_id",
+        "master_addr",
+        "master_port",
+        "max_restarts",
+    )
+    given = ((name, getattr(args, name)) for name in names)
+    return [f"--{name.replace('_', '-')}={value}" for name, value in given if value is not None]
+
+
+def _claim(args: argparse.Namespace, world_size: int) -> Path:
+    from fsdp_profile.layout import claim_run_dir, default_run_dir
+
+    return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
+
+
+def _started(args: argparse.Namespace, run_dir: Path, world_size: int) -> Any:
+    from datetime import datetime
+
+    from fsdp_profile.ingest.manifest import Manifest
+
+    return Manifest(
+        name=run_dir.resolve().name,
+        created=datetime.now().astimezone().isoformat(timespec="seconds"),
+        command=["fsdp-profile", *sys.argv[1:]],
+        script=args.script,
+        script_args=list(args.script_args),
+        world_size=world_size,
+        warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
+    )
+
+
+def _failure_line(manifest: Any, rank: int | None, exit_code: int) -> str:
+    record = next((r for r in manifest.ranks if r.rank == rank), None)
+    what = f"rank {rank}" if rank is not None else "the script"
+    why = f" ({record.message})" if record is not None and record.message else ""
+    return f"{what} ended with exit code {exit_code}{why}; what was recorded is kept"
