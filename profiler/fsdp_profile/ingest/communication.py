@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile.ingest.attribution import Clock
+from fsdp_profile.ingest.attribution import BUCKET_REGION, Clock
 from fsdp_profile.ingest.capture_log import CaptureLog
 from fsdp_profile.schema import NO_UNIT, CollectiveKind, Phase
 
@@ -128,9 +128,49 @@ def _fill_buckets(
     is_reduce = is_free & (np.array(kinds, object) == CollectiveKind.ALL_REDUCE.value) & (phase == Phase.BACKWARD.value)
     for number in np.unique(step[is_reduce]):
         rows = np.flatnonzero(is_reduce & (step == number))
-        buckets = log.buckets.get(int(number)) or next(iter(log.buckets.values()), [])
-        if not buckets or len(rows) % len(buckets):
+        buckets = _layout(log, int(number), len(rows))
+        if not buckets:
             continue
         for position, row in enumerate(rows):
             bucket = buckets[position % len(buckets)]
             unit[row], size[row], group[row] = bucket["unit"], bucket["sharded_bytes"], bucket["replicate_size"]
+
+
+def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]]:
+    """The buckets that fit a step's all-reduces.
+
+    The reducer rebuilds its buckets at the second forward and tells so one step later: of the layouts from this step
+    on, the first with as many buckets as all-reduces counts, then the first of which they are a multiple.
+    """
+    later = [log.buckets[s] for s in sorted(log.buckets) if s >= step and log.buckets[s]]
+    fitting = [b for b in later if len(b) == num_reduced] or [b for b in later if num_reduced % len(b) == 0]
+    return fitting[0] if fitting else []
+
+
+def with_handed_over(log: CaptureLog) -> Array:
+    """The allocator events' transport rows, with what DDP hands over to its broadcasts joined to them.
+
+    `DDP.__init__`, the bucket rebuild and the buffer sync copy tensors into one (`aten::cat`), broadcast it and drop
+    it, at times on the transport's thread, where its free is not reported; see [Note: Frees nobody reported] in
+    pairing. So whatever is allocated there and is no bucket belongs to the next broadcast of the region.
+    """
+    transport: Array = log.allocator["transport"].copy()
+    vocabulary = log.words.list
+    names = np.array([vocabulary[code] for code in log.transport["name"]], object)
+    broadcasts = np.flatnonzero(names == "c10d::broadcast_")
+    broadcasts = broadcasts[np.argsort(log.transport["start_ns"][broadcasts], kind="stable")]
+    if BUCKET_REGION not in vocabulary or len(broadcasts) == 0:
+        return transport
+    is_region = log.spans["kind"] == vocabulary.index(BUCKET_REGION)
+    begin, end = log.spans["start_ns"][is_region], log.spans["end_ns"][is_region]
+    issue_ns = log.transport["start_ns"][broadcasts]
+    t_ns, size = log.allocator["t_ns"], log.allocator["delta_bytes"]
+    bucket_sizes = [bucket["sharded_bytes"] for layout in log.buckets.values() for bucket in layout]
+    flat = vocabulary.index("aten::cat") if "aten::cat" in vocabulary else -1
+    may_be = (log.allocator["operator"] == flat) | ~np.isin(size, bucket_sizes)
+    for first, last in zip(begin, end, strict=True):
+        rows = np.flatnonzero(may_be & (size > 0) & (transport < 0) & (t_ns >= first) & (t_ns < last))
+        following = np.searchsorted(issue_ns, t_ns[rows])
+        in_region = (following < len(issue_ns)) & (issue_ns[np.minimum(following, len(issue_ns) - 1)] < last)
+        transport[rows[in_region]] = broadcasts[following[in_region]]
+    return transport

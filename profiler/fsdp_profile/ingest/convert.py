@@ -14,7 +14,7 @@ from fsdp_profile import layout
 from fsdp_profile.errors import OutputError
 from fsdp_profile.ingest.attribution import BUCKET_REGION, GATHER_REGION, Clock, Parts, attribute, make_clock
 from fsdp_profile.ingest.capture_log import CaptureLog, read_capture_log
-from fsdp_profile.ingest.communication import collective_columns, transport_ends_ns
+from fsdp_profile.ingest.communication import collective_columns, transport_ends_ns, with_handed_over
 from fsdp_profile.ingest.cuda_ledger import cuda_ledger
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
 from fsdp_profile.ingest.tables import make_table, write_table
@@ -74,7 +74,8 @@ def _ledger(log: CaptureLog) -> Ledger | None:
         return cuda_ledger(log.cuda, log.words)
     if len(log.allocator["t_ns"]) == 0:
         return None
-    return pair_cpu_events(**log.allocator, transport_end_ns=transport_ends_ns(log), drops=log.drops)
+    events = {**log.allocator, "transport": with_handed_over(log)}
+    return pair_cpu_events(**events, transport_end_ns=transport_ends_ns(log), drops=log.drops)
 
 
 def _last_ns(log: CaptureLog, ledger: Ledger | None) -> int:

@@ -1,0 +1,33 @@
+"""Open recorded runs in the browser.
+
+Starts Streamlit on 127.0.0.1; nothing leaves this machine and no usage statistics are sent. RUNS are run
+directories or folders of them; without any: ./runs, then the sample runs that came with the project.
+"""
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `fsdp-profile dashboard`."""
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help="run directories, or folders of them")
+    parser.add_argument("--port", type=int, metavar="PORT", help="port (default: the first free one from 8501 on)")
+    parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until interrupted; the server takes this process's place, signals and all."""
+    import os
+    import sys
+
+    from fsdp_profile.errors import MissingExtraError, UsageError
+
+    if args.port is not None and not 1 <= args.port <= 65535:
+        raise UsageError(f"--port {args.port}: not a port; give 1 to 65535")
+    try:
+        from fsdp_dashboard import launch
+    except ImportError as e:
+        raise MissingExtraError("the dashboard", "dashboard") from e
+    command = launch.command(args.runs, port=args.port, browser=not args.no_browser)
+    sys.stdout.flush()
+    os.execve(command[0], command, launch.environment(args.runs))

@@ -1,0 +1,26 @@
+"""Fixtures for all tests: each example recorded once per session."""
+
+from collections.abc import Callable
+
+import pytest
+from recording import EXAMPLES, NUM_STEPS, RECORDINGS, fsdp_profile
+
+from fsdp_profile.analysis.run import Run, load_run
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """The recording of an example by name, made on first use."""
+    made: dict[str, Run] = {}
+
+    def get(name: str) -> Run:
+        if name not in made:
+            script, ranks, flags = RECORDINGS[name]
+            folder = tmp_path_factory.mktemp("runs") / name
+            command = ["run", "-n", str(ranks), "-o", str(folder), str(EXAMPLES / script)]
+            done = fsdp_profile(*command, "--steps", str(NUM_STEPS), *flags)
+            assert done.returncode == 0, done.stderr
+            made[name] = load_run(folder)
+        return made[name]
+
+    return get

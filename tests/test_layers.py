@@ -1,0 +1,61 @@
+"""Who may import whom. A floor that is not listed may import only the standard library."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
+BASE = {"fsdp_profile.schema", "fsdp_profile.errors", "fsdp_profile.layout", "fsdp_profile.humanize"}
+FRAMES = {"numpy", "pyarrow", "msgspec"}
+
+ALLOWED = {
+    PROFILER / "schema.py": set(),
+    PROFILER / "errors.py": set(),
+    PROFILER / "layout.py": {"fsdp_profile.errors"},
+    PROFILER / "humanize.py": set(),
+    PROFILER / "capture": BASE | {"fsdp_profile", "fsdp_profile.capture", "torch", "pynvml", "psutil"},
+    PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile", "fsdp_profile.ingest", "isal"},
+    PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile", "fsdp_profile.analysis", "fsdp_profile.ingest"},
+    PROFILER / "report": BASE | {"fsdp_profile", "fsdp_profile.report", "fsdp_profile.analysis", "rich"},
+    PROFILER / "commands": BASE | {"fsdp_profile", "fsdp_dashboard", "rich", "msgspec", "torch"},
+    DASHBOARD / "charts": BASE
+    | {"fsdp_profile", "fsdp_profile.analysis", "fsdp_dashboard.charts", "plotly", "numpy", "pandas", "pyarrow"},
+    DASHBOARD / "views": {"streamlit", "fsdp_dashboard", "fsdp_profile.schema", "fsdp_profile.humanize", "fsdp_profile.errors"},
+    DASHBOARD / "data.py": BASE
+    | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
+       "pandas", "pyarrow", "fsdp_dashboard"},
+}  # fmt: skip
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            base = node.module or ""
+            found |= {f"{base}.{alias.name}" for alias in node.names} if base == "fsdp_profile" else {base}
+    return found
+
+
+@pytest.mark.parametrize("floor", ALLOWED, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_floor_imports_only_what_stands_below_it(floor: Path) -> None:
+    files = [floor] if floor.suffix else sorted(floor.rglob("*.py"))
+    assert files, f"{floor} is gone: correct the table"
+    for path in files:
+        for name in imports_of(path):
+            if name.split(".")[0] in sys.stdlib_module_names:
+                continue
+            prefixes = {name[:i] for i in range(len(name) + 1) if i == len(name) or name[i : i + 1] == "."}
+            exact_only = {"fsdp_profile"} if floor.name != "commands" else set()
+            allowed = (prefixes - exact_only) & ALLOWED[floor] or name in {"fsdp_profile.__version__"}
+            assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_the_source_roots_are_no_packages() -> None:
+    assert not (ROOT / "profiler" / "__init__.py").exists()
+    assert not (ROOT / "dashboard" / "__init__.py").exists()
