@@ -18,7 +18,7 @@ from fsdp_profile.ingest.communication import collective_columns, transport_ends
 from fsdp_profile.ingest.cuda_ledger import cuda_ledger
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
 from fsdp_profile.ingest.tables import make_table, write_table
-from fsdp_profile.schema import CATEGORIES, NOT_FREED, SETUP_STEP, Basis, Phase, SpanKind, UnitKind
+from fsdp_profile.schema import CATEGORIES, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
 
 Array = np.ndarray[Any, Any]
 
@@ -110,7 +110,9 @@ def _steps(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
 
 
 def _is_recorded(log: CaptureLog, step: int) -> bool:
-    """A chunk may span steps: the one written after a step holds it."""
+    """A chunk may span steps: the one written after a step holds it; what follows the last is whole at an end only."""
+    if step == TEARDOWN_STEP:
+        return log.end is not None
     return any(recorded >= step for recorded in log.recorded_steps)
 
 
