@@ -1,0 +1,166 @@
+"""Show one recorded run: where its memory went, and what its units and collectives did.
+
+Without a section: what ran, how it ended, the peak of the worst rank and what
+it is made of, units, collectives and what recording cost. With `--json` the
+whole run is one JSON document, whatever the section: bytes, ns, ratios.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from fsdp_profile.commands._opening import damage, open_run
+from fsdp_profile.errors import FsdpProfileError, InputError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fsdp_profile.analysis.ranks import RankSummary
+    from fsdp_profile.analysis.run import Run
+
+SECTIONS = ("memory", "units", "collectives", "ranks")
+
+T = TypeVar("T")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `fsdp-profile show`."""
+    parser.add_argument("run_path", metavar="RUN", type=Path, help="a run directory")
+    parser.add_argument(
+        "section", nargs="?", choices=SECTIONS, metavar="SECTION",
+        help="memory, units, collectives or ranks: that in full, instead of the overview",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rank", type=int, metavar="R", help="the rank to show (default: the one with the highest peak)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show; 2 when some of it could not be read."""
+    if args.json:
+        return _print_json(args)
+    from fsdp_profile.report.terminal import console
+
+    reader = _Reader(open_run(args.run_path))
+    page = reader.page(args.section, rank=args.rank)
+    console().print(page)
+    return 2 if reader.problems else 0
+
+
+def _print_json(args: argparse.Namespace) -> int:
+    import json
+
+    from fsdp_profile.analysis.summary import run_summary
+
+    if args.rank is not None:
+        raise UsageError("--rank chooses what the tables show; --json has every rank in it, leave --rank out")
+    found = open_run(args.run_path)
+    with damage(found.path):
+        document = run_summary(found)
+    print(json.dumps(document, indent=2, allow_nan=False))
+    return 0
+
+
+class _Reader:
+    """Asks the analysis; an answer that cannot be had becomes a problem, and the rest is shown."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.problems: list[str] = []
+
+    def page(self, section: str | None, *, rank: int | None) -> RenderableType:
+        """The overview, or one section under the run's name.
+
+        Raises:
+            InputError: the rank that was asked for recorded nothing.
+        """
+        from fsdp_profile.report.overview import title
+        from fsdp_profile.report.parts import sections
+        from fsdp_profile.report.ranks import ranks_report
+
+        if rank is not None and rank not in self.run.ranks:
+            have = ", ".join(map(str, self.run.ranks)) or "none"
+            raise InputError(f"{self.run.path}: rank {rank} recorded nothing here (ranks: {have})")
+        ranks = self._ranks()
+        rank = _worst(ranks) if rank is None else rank
+        if section is None:
+            return self._overview(ranks, rank)
+        if section == "ranks":
+            part = ranks_report(ranks)
+        elif rank is not None:
+            part = {"memory": self._memory, "units": self._units, "collectives": self._collectives}[section](rank)
+        else:
+            part = None
+        return sections([title(self.run, problems=self.problems), part])
+
+    def _overview(self, ranks: list[RankSummary], rank: int | None) -> RenderableType:
+        from fsdp_profile.analysis.collectives import collective_summary
+        from fsdp_profile.analysis.memory import peak_of_steps
+        from fsdp_profile.analysis.units import unit_summaries
+        from fsdp_profile.report.overview import Overview, overview_report
+
+        found = Overview(run=self.run, ranks=ranks, rank=rank, problems=self.problems)
+        if rank is not None:
+            found = replace(
+                found,
+                step_peaks=self._ask(peak_of_steps, rank) or (),
+                units=self._ask(unit_summaries, rank) or (),
+                collectives=self._ask(collective_summary, rank),
+            )
+        return overview_report(found)
+
+    def _memory(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_steps
+        from fsdp_profile.analysis.steps import unit_names
+        from fsdp_profile.report.memory import memory_report
+
+        highest = self._ask(peak, rank)
+        return memory_report(
+            self._ask(peak_of_steps, rank) or (),
+            peak=highest,
+            blocks=self._ask(partial(blocks_at, event=highest.event), rank) if highest is not None else None,
+            unit_names=self._ask(unit_names, rank) or {},
+            law=self._ask(conservation, rank),
+        )
+
+    def _units(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.units import unit_summaries
+        from fsdp_profile.report.units import units_report
+
+        return units_report(self._ask(unit_summaries, rank) or (), rank=rank)
+
+    def _collectives(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.collectives import collective_summary
+        from fsdp_profile.report.collectives import collectives_report
+
+        return collectives_report(self._ask(collective_summary, rank), rank=rank)
+
+    def _ranks(self) -> list[RankSummary]:
+        from fsdp_profile.analysis.ranks import rank_summary
+
+        found = (self._ask(rank_summary, rank) for rank in self.run.ranks)
+        return [summary for summary in found if summary is not None]
+
+    def _ask(self, question: Callable[..., T], rank: int) -> T | None:
+        """The answer; None and one more problem when the files do not give it."""
+        try:
+            with damage(self.run.path):
+                return question(self.run, rank=rank)
+        except FsdpProfileError as e:
+            if str(e) not in self.problems:
+                self.problems.append(str(e))
+            return None
+
+
+def _worst(ranks: Sequence[RankSummary]) -> int | None:
+    """The rank with the highest peak (the lowest such rank), the first one when no peak is known."""
+    known = [r.peak for r in ranks if r.peak is not None]
+    if known:
+        return max(known, key=lambda p: (p.allocated_bytes, -p.rank)).rank
+    return ranks[0].rank if ranks else None

@@ -1,0 +1,145 @@
+"""The page a newcomer reads first: what ran, how it ended, where the memory went, what recording cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fsdp_profile.analysis.collectives import CollectiveSummary
+from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.ranks import RankSummary
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.units import UnitSummary
+from fsdp_profile.humanize import bytes_text, ns_text
+from fsdp_profile.report.collectives import collectives_report
+from fsdp_profile.report.memory import composition, told_apart
+from fsdp_profile.report.palette import FAILURE, WARNING
+from fsdp_profile.report.parts import facts, heading, lines, note, plain, sections
+from fsdp_profile.report.ranks import endings, rank_peaks
+from fsdp_profile.report.units import largest_units
+
+_NOT_RECORDED = "not recorded"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overview:
+    """What the analysis said about a run; what could not be read is empty and named in `problems`."""
+
+    run: Run
+    ranks: Sequence[RankSummary]
+    rank: int | None
+    """The one whose peak, units and collectives are shown; None when no rank could be read."""
+    step_peaks: Sequence[Peak] = ()
+    units: Sequence[UnitSummary] = ()
+    collectives: CollectiveSummary | None = None
+    problems: Sequence[str] = ()
+
+
+def overview_report(found: Overview) -> RenderableType:
+    """The whole page."""
+    run, rank = found.run, found.rank
+    shown = next((r for r in found.ranks if r.rank == rank), None)
+    parts: list[RenderableType | None] = [_header(found)]
+    if shown is not None:
+        total = run.manifest.device_total_bytes
+        parts += [composition(shown.peak), told_apart(shown, found.step_peaks, device_total_bytes=total)]
+    unread = len(run.ranks) - len(found.ranks)
+    parts += [note(f"{unread} of {len(run.ranks)} ranks could not be read: theirs may be higher.") if unread else None]
+    parts += [rank_peaks(found.ranks)]
+    if rank is not None:
+        parts += [largest_units(found.units, rank=rank), collectives_report(found.collectives, rank=rank)]
+    return sections([*parts, _warnings(run), _receipt(run), _not_recorded(run)])
+
+
+def title(run: Run, *, problems: Sequence[str]) -> RenderableType:
+    """The head of a section: which run, whether it is complete, and what of it could not be read."""
+    manifest = run.manifest
+    parts: list[RenderableType] = [heading(run.name, manifest.strategy_detail or str(manifest.strategy))]
+    if not manifest.complete:
+        parts.append(endings(run))
+    if problems:
+        parts.append(lines(problems, style=FAILURE))
+    return Group(*parts)
+
+
+def _header(found: Overview) -> RenderableType:
+    manifest = found.run.manifest
+    rows: list[tuple[str, str | Text]] = [
+        ("strategy", manifest.strategy_detail or str(manifest.strategy)),
+        ("model", _model(found.run)),
+        ("device", _device(found.run)),
+        ("torch", manifest.versions.get("torch", _NOT_RECORDED)),
+        ("steps", _steps(found.ranks)),
+        ("script", " ".join([manifest.script, *manifest.script_args]) or _NOT_RECORDED),
+        ("recorded", manifest.created),
+        ("ended", endings(found.run)),
+    ]
+    problems = [lines(found.problems, style=FAILURE)] if found.problems else []
+    return Group(heading(found.run.name), facts(rows), *problems)
+
+
+def _model(run: Run) -> str:
+    model = run.manifest.model
+    if not model.numel:
+        return _NOT_RECORDED
+    dtypes = sorted(model.dtypes.items(), key=lambda item: -item[1])
+    kept_in = dtypes[0][0] if len(dtypes) == 1 else ", ".join(f"{numel:,} {dtype}" for dtype, numel in dtypes)
+    size = f"{model.numel:,} parameters, {bytes_text(model.param_bytes)}"
+    frozen = model.numel - model.trainable_numel
+    parts = [f"{model.name}: {size}" if model.name else size, f" ({kept_in})" if kept_in else ""]
+    if model.trainable_numel and frozen:
+        parts.append(f", {frozen:,} of them frozen")
+    return "".join(parts)
+
+
+def _device(run: Run) -> str:
+    manifest = run.manifest
+    name = manifest.device_name or manifest.device_type or _NOT_RECORDED
+    if manifest.device_type == "cpu":
+        name = f"CPU ({manifest.device_name})" if manifest.device_name else "CPU"
+    each = f", {bytes_text(manifest.device_total_bytes)} each" if manifest.device_total_bytes else ""
+    over = f", {manifest.backend}" if manifest.backend else ""
+    return f"{manifest.world_size} x {name}{each}{over}"
+
+
+def _steps(ranks: Sequence[RankSummary]) -> str:
+    if not ranks:
+        return _NOT_RECORDED
+    fewest, most = min(r.num_steps for r in ranks), max(r.num_steps for r in ranks)
+    counted = f"{most:,} complete" if fewest == most else f"{fewest:,} to {most:,} complete, by rank"
+    slowest = max((r.median_step_ns for r in ranks if r.median_step_ns is not None), default=None)
+    if slowest is None:
+        return counted
+    return f"{counted}; {ns_text(slowest)} each (median after the first{', slowest rank' if len(ranks) > 1 else ''})"
+
+
+def _warnings(run: Run) -> RenderableType | None:
+    found = run.manifest.warnings
+    return Group(Text("Warnings", style="bold"), lines(found, style=WARNING)) if found else None
+
+
+def _receipt(run: Run) -> RenderableType:
+    cost = run.manifest.receipt
+    if not (cost.allocator_events or cost.hook_events or cost.raw_bytes):
+        return Group(heading("What recording cost"), Text(_NOT_RECORDED, style="dim"))
+    rows = [
+        ("events", f"{cost.allocator_events:,} of the allocator, {cost.hook_events:,} of hooks"),
+        ("written", bytes_text(cost.raw_bytes)),
+        ("in the run", f"{ns_text(cost.flush_ns)} between steps, to stop recording and write (slowest rank)"),
+        ("after it", f"{ns_text(cost.convert_ns)} to make tables"),
+    ]
+    return Group(heading("What recording cost"), facts(rows))
+
+
+def _not_recorded(run: Run) -> RenderableType | None:
+    prefix = f"{_NOT_RECORDED}: "
+    reasons = {
+        source: word.removeprefix(prefix)
+        for source, word in run.manifest.sources.items()
+        if word.startswith(_NOT_RECORDED)
+    }
+    reasons |= run.manifest.not_recorded
+    if not reasons:
+        return None
+    return Group(heading("Not recorded"), facts((plain(field), why) for field, why in sorted(reasons.items())))

@@ -1,0 +1,341 @@
+import json
+
+import pytest
+from builder import RunBuilder
+from report.samples import MIB, check_golden, ddp_run, fsdp2_run
+
+from fsdp_profile import layout
+from fsdp_profile.commands import main
+from fsdp_profile.ingest.manifest import RankRecord
+from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
+
+
+@pytest.fixture(autouse=True)
+def _eighty_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def shown(capsys, *args: object) -> str:
+    assert main(["show", *map(str, args)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("section", ["overview", "memory", "units", "collectives", "ranks"])
+def test_the_page_is_as_reviewed(capsys, monkeypatch, tmp_path, section, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run = fsdp2_run(tmp_path)
+    text = shown(capsys, run.path, *([] if section == "overview" else [section]))
+    assert max(map(len, text.splitlines())) <= columns
+    check_golden(f"show_{section}_{columns}", text)
+
+
+def test_piped_output_is_100_columns_wide_whatever_the_window(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("COLUMNS")
+    text = shown(capsys, fsdp2_run(tmp_path).path)
+    assert max(map(len, text.splitlines())) == 100  # the bar
+
+
+def test_the_peak_is_the_worst_ranks_unless_a_rank_is_chosen(capsys, tmp_path):
+    run = fsdp2_run(tmp_path)
+    assert "Peak 31.00 MiB allocated on rank 1  BACKWARD of step 1, unit layers.1 at work" in shown(capsys, run.path)
+    assert "Peak 30.00 MiB allocated on rank 0" in shown(capsys, run.path, "--rank", "0")
+    assert "Peak 30.00 MiB allocated on rank 0" in shown(capsys, run.path, "memory", "--rank", "0")
+
+
+def test_unknown_is_named_even_when_it_is_nothing(capsys, tmp_path):
+    text = shown(capsys, ddp_run(tmp_path).path)
+    assert "?  UNKNOWN                0 B    0.0 %" in text
+
+
+def test_a_failed_run_names_the_ranks_and_why_in_red(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    ended = [
+        RankRecord(rank=0, ending=Ending.SIGNAL, exit_code=-15, message="SIGTERM"),
+        RankRecord(rank=1, ending=Ending.EXCEPTION, exit_code=1, message="RuntimeError: out of memory"),
+    ]
+    run = RunBuilder(path=tmp_path / "run").set(complete=False, ranks=ended, world_size=3).alloc(at=0, size=4).build()
+    text = shown(capsys, run.path)
+    for line in (
+        "NOT COMPLETE",
+        "rank 0: SIGNAL, exit code -15 (SIGTERM)",
+        "rank 1: EXCEPTION, exit code 1 (RuntimeError: out of memory)",
+        "1 of 3 ranks left no record",
+    ):
+        assert f"\x1b[1;31m{line}" in text
+
+
+def test_no_colour_means_no_colour_codes_and_letters_in_the_bar(capsys, monkeypatch, tmp_path):
+    run = RunBuilder(path=tmp_path / "run").alloc(at=0, size=3, category=Category.INPUT).alloc(at=1, size=1).build()
+    monkeypatch.setenv("COLUMNS", "20")
+    assert "I" * 15 + "A" * 5 in shown(capsys, run.path).splitlines()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = shown(capsys, run.path)
+    assert "I" * 15 + "A" * 5 in text.splitlines()
+    assert "\x1b[3" not in text and "\x1b[4" not in text
+
+
+def test_names_from_a_run_are_neither_markup_nor_control_codes(capsys, tmp_path):
+    name = "[red]x[/red]\x1b[31m\x07\n:smile:"
+    run = (
+        RunBuilder(name, path=tmp_path / "run")
+        .set(warnings=[name], strategy_detail=name, script=name, complete=False)
+        .set(ranks=[RankRecord(rank=0, ending=Ending.EXCEPTION, message=name, host=name, device=name)])
+        .unit(name)
+        .span(0, SpanKind.FORWARD, 0, 9)
+        .alloc(at=0, size=4, name=name, operator=name, unit=0)
+        .build()
+    )
+    whole = r"[red]x[/red]\x1b[31m\x07\n:smile:"
+    overview = shown(capsys, run.path)
+    assert overview.splitlines()[0] == whole
+    for text in (
+        overview,
+        *(shown(capsys, run.path, s) for s in ("memory", "units", "ranks", "collectives")),
+    ):
+        assert whole in text
+        assert not set(text) & {"\x1b", "\x07", "☺", "😄"}
+
+
+def test_an_unprintable_name_does_not_end_the_report_on_an_ascii_terminal(tmp_path):
+    import os
+    import subprocess
+    import sys
+
+    run = RunBuilder("modèle", path=tmp_path / "run").alloc(at=0, size=4).build()
+    done = subprocess.run(
+        [sys.executable, "-m", "fsdp_profile", "show", str(run.path)],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "COLUMNS": "80"},
+    )
+    assert done.stdout.splitlines()[0] == b"mod\\xe8le"
+
+
+def test_sixteen_ranks_are_listed_and_more_are_summed_up(capsys, tmp_path):
+    def run_of(num_ranks: int):
+        b = RunBuilder(path=tmp_path / f"{num_ranks}")
+        for rank in range(num_ranks):
+            b.rank(rank).alloc(at=0, size=(rank + 1) * MIB)
+        return b.build().path
+
+    text = shown(capsys, run_of(16))
+    assert [line.split()[:2] for line in text.splitlines() if "FORWARD  -" in line] == [
+        [str(rank), f"{rank + 1}.00"] for rank in range(16)
+    ]
+    lines = shown(capsys, run_of(17)).splitlines()
+    assert [line.split() for line in lines if line.startswith(("minimum", "median", "maximum"))] == [
+        ["minimum", "1.00", "MiB"],
+        ["median", "9.00", "MiB"],
+        ["maximum", "17.00", "MiB"],
+    ]
+    assert [line.split()[0] for line in lines if "FORWARD  -" in line] == ["16", "15", "14", "13", "12"]
+
+
+def test_equal_ranks_take_one_line(capsys, tmp_path):
+    assert "All 2 ranks peak at 56.00 MiB." in shown(capsys, ddp_run(tmp_path).path).splitlines()
+
+
+def test_a_set_up_peak_above_the_training_peak_is_said(capsys, tmp_path):
+    b = RunBuilder(path=tmp_path / "run").step(SETUP_STEP, 0, 10).step(0, 10, 20)
+    run = b.alloc(at=1, free=5, size=9 * MIB).alloc(at=12, size=2 * MIB).build()
+    line = next(line for line in shown(capsys, run.path).splitlines() if line.startswith("set-up"))
+    assert " ".join(line.split()) == "set-up 9.00 MiB before the first forward: higher than in training"
+
+
+def test_a_run_without_events_says_so_and_shows_no_zero(capsys, tmp_path):
+    text = shown(capsys, RunBuilder(path=tmp_path / "run").rank(0).build().path)
+    assert "Peak: not recorded (no allocator events of a training step)" in text
+    assert " 0 B" not in text
+
+
+def test_a_damaged_table_is_one_line_and_the_rest_is_shown(capsys, tmp_path):
+    run = fsdp2_run(tmp_path)
+    path = layout.table_path(run.path, 1, "collectives")
+    path.write_bytes(path.read_bytes()[:100])
+    assert main(["show", str(run.path)]) == 2
+    text = capsys.readouterr().out
+    assert text.count("damaged or not Parquet") == 1
+    assert "Peak 31.00 MiB allocated on rank 1" in text
+
+
+def test_a_rank_that_cannot_be_read_is_not_silently_left_out(capsys, tmp_path):
+    run = fsdp2_run(tmp_path)
+    layout.table_path(run.path, 1, "memory_samples").write_bytes(b"")
+    assert main(["show", str(run.path)]) == 2
+    text = capsys.readouterr().out
+    assert "Peak 30.00 MiB allocated on rank 0" in text
+    assert "1 of 2 ranks could not be read: theirs may be higher." in text
+
+
+def test_files_that_contradict_each_other_are_one_line(capsys, tmp_path):
+    run = RunBuilder(path=tmp_path / "run").alloc(at=0, size=4).build()
+    other = RunBuilder(path=tmp_path / "other").alloc(at=0, size=4).alloc(at=1, size=4).alloc(at=2, size=4).build()
+    source = layout.table_path(other.path, 0, "allocations")
+    layout.table_path(run.path, 0, "allocations").write_bytes(source.read_bytes())  # speaks of event 2, there is one
+    assert main(["show", str(run.path), "--json"]) == 2
+    done = capsys.readouterr()
+    assert done.out == ""
+    assert done.err.startswith(f"fsdp-profile: {run.path}: its files contradict each other (")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (["{0}/absent"], "{0}/absent: no such file or folder"),
+        (["{0}"], "{0}: 2 runs in it, name one of them (newest first): "),
+        (["{0}/a", "--rank", "7"], "{0}/a: rank 7 recorded nothing here (ranks: 0)"),
+        (["{0}/a", "--rank", "0", "--json"], "--rank chooses what the tables show; "),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, args, error):
+    for name in "ab":
+        RunBuilder(name, path=tmp_path / name).alloc(at=0, size=1).build()
+    assert main(["show", *(arg.format(tmp_path) for arg in args)]) == 2
+    done = capsys.readouterr()
+    assert done.err.startswith(f"fsdp-profile: {error.format(tmp_path)}")
+    assert (done.out, done.err.count("\n")) == ("", 1)
+
+
+def test_a_folder_with_one_run_is_that_run(capsys, tmp_path):
+    fsdp2_run(tmp_path)
+    assert shown(capsys, tmp_path).splitlines()[0] == "fsdp2"
+
+
+def test_json_has_the_keys_other_programs_rely_on(capsys, tmp_path):
+    document = json.loads(shown(capsys, fsdp2_run(tmp_path).path, "--json"))
+    keys = {
+        "": {"schema", "run", "ranks", "units", "collectives", "findings", "receipt", "not_recorded"},
+        "run": {"name", "strategy", "world_size", "device_type", "torch", "complete"},
+        "ranks": {"rank", "peak", "reserved_peak_bytes", "device_used_peak_bytes", "setup_peak_bytes"},
+        "units": {
+            "name", "numel", "sharded_bytes", "unsharded_bytes", "num_gathers", "num_reshards", "gathered_ns",
+            "all_gather_ns", "reduce_scatter_ns", "exposed_ns",
+        },
+        "collectives": {"total_ns", "exposed_ns", "overlapped_ns", "by_kind"},
+    }  # fmt: skip
+    for place, expected in keys.items():
+        found = document[place] if place else document
+        for item in found if isinstance(found, list) else [found]:
+            assert expected <= set(item), place
+    assert {"allocated_bytes", "step", "phase", "unit", "t_ns", "by_category", "unknown_ratio"} <= set(
+        document["ranks"][0]["peak"]
+    )
+    assert document["collectives"]["by_kind"]["ALL_GATHER"].keys() == {"count", "bytes", "ns"}
+
+
+def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
+    run = (
+        RunBuilder("tiny", path=tmp_path / "tiny")
+        .set(
+            command=["fsdp-profile", "run", "train.py"],
+            strategy_detail="FSDP2",
+            sources={"units": "recorded"},
+        )
+        .step(SETUP_STEP, 0, 10)
+        .step(0, 10, 100)
+        .phase(Phase.SETUP, 0, 10, step=SETUP_STEP)
+        .phase(Phase.FORWARD, 10, 100)
+        .unit("layers.0", numel=8, sharded=16, unsharded=32)
+        .span(0, SpanKind.ALL_GATHER, 12, 14)
+        .span(0, SpanKind.UNSHARDED, 12, 40)
+        .span(0, SpanKind.RESHARD, 40, 41)
+        .collective(CollectiveKind.ALL_GATHER, 12, 22, unit=0, size_bytes=32)
+        .kernel(20, 30)
+        .alloc(at=1, size=16, category=Category.SHARDED_PARAM)
+        .alloc(at=13, size=32, category=Category.UNSHARDED_PARAM, unit=0)
+        .build()
+    )
+    assert json.loads(shown(capsys, run.path, "--json")) == {
+        "schema": "1.0",
+        "run": {
+            "name": "tiny",
+            "strategy": "FSDP2",
+            "strategy_detail": "FSDP2",
+            "world_size": 1,
+            "device_type": "cpu",
+            "device_name": "",
+            "torch": "2.13.0",
+            "complete": True,
+            "created": "2026-01-02T03:04:05+00:00",
+            "command": ["fsdp-profile", "run", "train.py"],
+            "model": {
+                "name": "GPT",
+                "numel": 100,
+                "trainable_numel": 0,
+                "num_params": 4,
+                "param_bytes": 400,
+                "dtypes": {"float32": 100},
+            },
+            "sources": {"units": "recorded"},
+        },
+        "ranks": [
+            {
+                "rank": 0,
+                "peak": {
+                    "allocated_bytes": 48,
+                    "step": 0,
+                    "phase": "FORWARD",
+                    "unit": "layers.0",
+                    "t_ns": 13,
+                    "by_category": {"UNSHARDED_PARAM": 32, "SHARDED_PARAM": 16},
+                    "unknown_ratio": 0.0,
+                },
+                "setup_peak_bytes": 16,
+                "reserved_peak_bytes": None,
+                "device_used_peak_bytes": None,
+                "host_rss_peak_bytes": None,
+                "num_steps": 1,
+                "median_step_ns": None,
+                "ending": "COMPLETED",
+                "exit_code": 0,
+                "conservation": {"num_events": 2, "category_errors": 0, "reported_errors": 0},
+            }
+        ],
+        "reported_rank": 0,
+        "units": [
+            {
+                "name": "layers.0",
+                "kind": "FSDP2",
+                "numel": 8,
+                "sharded_bytes": 16,
+                "unsharded_bytes": 32,
+                "shard_size": 2,
+                "replicate_size": 1,
+                "num_gathers": 1,
+                "num_reshards": 1,
+                "gathered_ns": 28,
+                "all_gather_ns": 10,
+                "reduce_scatter_ns": 0,
+                "exposed_ns": 8,
+            }
+        ],
+        "collectives": {
+            "total_ns": 10,
+            "exposed_ns": 8,
+            "overlapped_ns": 2,
+            "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10}},
+        },
+        "findings": [],
+        "receipt": {"hook_events": 0, "allocator_events": 0, "flush_ns": 0, "raw_bytes": 0, "convert_ns": 0},
+        "warnings": [],
+        "not_recorded": {
+            "reserved_peak_bytes": "the CPU allocator has no reserved pool",
+            "device_used_peak_bytes": "no NVIDIA driver",
+        },
+    }
+
+
+def test_json_is_the_only_thing_on_standard_output_whatever_the_section(capsys, tmp_path):
+    run = fsdp2_run(tmp_path)
+    assert main(["show", str(run.path), "units", "--json"]) == 0
+    done = capsys.readouterr()
+    assert json.loads(done.out)["run"]["name"] == "fsdp2"
+    assert done.err == ""
