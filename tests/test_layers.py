@@ -23,7 +23,7 @@ ALLOWED = {
     PROFILER / "commands": BASE | {"fsdp_profile", "fsdp_dashboard", "rich", "msgspec", "torch"},
     DASHBOARD / "charts": BASE
     | {"fsdp_profile", "fsdp_profile.analysis", "fsdp_dashboard.charts", "plotly", "numpy", "pandas", "pyarrow"},
-    DASHBOARD / "views": {"streamlit", "fsdp_dashboard"} | {f"fsdp_profile.{m}" for m in ("schema", "humanize", "errors")},
+    DASHBOARD / "views": BASE - {"fsdp_profile.layout"} | {"streamlit", "fsdp_dashboard"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},

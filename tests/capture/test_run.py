@@ -134,11 +134,12 @@ def test_a_full_device_is_an_error_of_the_writer_only(tmp_path: Path) -> None:
     writer = RawWriter(tmp_path, 0)
     writer.write("rank", {"rank": 0})
     writer._file.close()
-    writer._file = Path("/dev/full").open("w")
-    writer.write("chunk", {"values": list(range(10_000))})
-    assert writer.error is not None
-    assert "No space left on device" in writer.error
-    writer.close()
+    with Path("/dev/full").open("w") as full:
+        writer._file = full
+        writer.write("chunk", {"values": list(range(10_000))})
+        assert writer.error is not None
+        assert "No space left on device" in writer.error
+        writer.close()
 
 
 def test_the_window_ends_the_recording_while_the_script_goes_on(tmp_path: Path) -> None:

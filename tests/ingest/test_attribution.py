@@ -1,6 +1,7 @@
 """Categories by tag, region and lifetime: the smallest log that shows each rule."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +193,7 @@ def test_steps_and_phases_are_cut_at_the_steps_ends(tmp_path: Path) -> None:
     ]
     rows = [tuple(r.values()) for r in found["phases"].to_pylist()]
     assert rows[4:7] == [(0, "OPTIMIZER", 320, 380), (0, "OTHER", 380, 400), (1, "OTHER", 400, 500)]
-    assert all(a[3] == b[2] for a, b in zip(rows[:-1], rows[1:], strict=True))
+    assert all(a[3] == b[2] for a, b in pairwise(rows))
 
 
 def test_unsharded_spans_run_from_the_gather_to_the_reshard(tmp_path: Path) -> None:

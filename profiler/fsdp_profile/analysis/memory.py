@@ -165,7 +165,9 @@ def _cached_series(key: _Identity, num_events: int) -> np.ndarray[Any, np.dtype[
     blocks = key.table
     delta = np.zeros((len(CATEGORIES), num_events + 1), np.int64)
     codes, vocabulary = words(blocks, "category")
-    position = np.array([CATEGORIES.index(Category(word)) for word in vocabulary] or [0])
+    known = {category.value: row for row, category in enumerate(CATEGORIES)}
+    unknown = known[Category.UNKNOWN.value]  # also what a category of a newer minor schema is to this release
+    position = np.array([known.get(word, unknown) for word in vocabulary] or [0])
     row = position[codes] if len(codes) else np.zeros(0, np.int64)
     size = numbers(blocks, "size_bytes")
     np.add.at(delta, (row, numbers(blocks, "start_event")), size)
