@@ -40,9 +40,7 @@ class Preset:
 
 
 PRESETS = {
-    "toy": Preset(
-        config=GPTConfig(vocab_size=512, seq_len=64, dim=128, num_layers=4, num_heads=4), batch_size=4
-    ),
+    "toy": Preset(config=GPTConfig(vocab_size=512, seq_len=64, dim=128, num_layers=4, num_heads=4), batch_size=4),
     "125m": Preset(
         config=GPTConfig(vocab_size=25_600, seq_len=1024, dim=768, num_layers=12, num_heads=12), batch_size=4
     ),
@@ -176,9 +174,7 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     training = parser.add_argument_group("training")
     training.add_argument("--steps", type=int, default=5, metavar="N", help="default: %(default)s")
     training.add_argument("--lr", type=float, default=3e-4, metavar="LR", help="default: %(default)s")
-    training.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of weights and data; default: %(default)s"
-    )
+    training.add_argument("--seed", type=int, default=0, metavar="N", help="of weights and data; default: %(default)s")
 
 
 def chosen_preset(args: argparse.Namespace) -> Preset:
@@ -197,8 +193,6 @@ def chosen_preset(args: argparse.Namespace) -> Preset:
     }
     config = replace(preset.config, **{name: size for name, size in flags.items() if size is not None})
     if config.dim % config.num_heads:
-        raise ValueError(
-            f"--dim {config.dim} is not a multiple of --heads {config.num_heads}; change one of them"
-        )
+        raise ValueError(f"--dim {config.dim} is not a multiple of --heads {config.num_heads}; change one of them")
     batch_size = preset.batch_size if args.batch is None else args.batch
     return Preset(config=config, batch_size=batch_size)

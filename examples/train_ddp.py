@@ -47,11 +47,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpt.add_model_arguments(parser)
-    parser.add_argument(
-        "--bucket-view", action="store_true", help="let gradients be views into DDP's buckets"
-    )
+    parser.add_argument("--bucket-view", action="store_true", help="let gradients be views into DDP's buckets")
     main(parser.parse_args())

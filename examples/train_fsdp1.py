@@ -68,9 +68,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpt.add_model_arguments(parser)
     parser.add_argument("--sharding", choices=SHARDINGS, default="full", help="default: %(default)s")
     main(parser.parse_args())

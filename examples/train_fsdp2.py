@@ -47,11 +47,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpt.add_model_arguments(parser)
-    parser.add_argument(
-        "--no-reshard", action="store_true", help="keep blocks gathered from forward to backward"
-    )
+    parser.add_argument("--no-reshard", action="store_true", help="keep blocks gathered from forward to backward")
     main(parser.parse_args())

@@ -51,9 +51,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     gpt.add_model_arguments(parser)
     parser.add_argument("--replicas", type=int, default=2, metavar="R", help="default: %(default)s")
     main(parser.parse_args())

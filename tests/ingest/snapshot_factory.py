@@ -157,16 +157,12 @@ def simulate(steps: list[tuple[str, int]]) -> Simulation:
     return simulation
 
 
-def block(
-    *, address: int = 0, size: int = 512, state: str = "active_allocated", **more: Any
-) -> dict[str, Any]:
+def block(*, address: int = 0, size: int = 512, state: str = "active_allocated", **more: Any) -> dict[str, Any]:
     """One block of a segment."""
     return {"address": address, "size": size, "requested_size": size, "state": state, "frames": [], **more}
 
 
-def segment(
-    *blocks: dict[str, Any], address: int = 0, total_size: int = 1 << 20, **more: Any
-) -> dict[str, Any]:
+def segment(*blocks: dict[str, Any], address: int = 0, total_size: int = 1 << 20, **more: Any) -> dict[str, Any]:
     """One segment, of device 0 unless said otherwise."""
     return {
         "device": 0,

@@ -196,6 +196,23 @@ def test_steps_and_phases_are_cut_at_the_steps_ends(tmp_path: Path) -> None:
     assert all(a[3] == b[2] for a, b in pairwise(rows))
 
 
+def test_the_pause_in_which_the_capture_wrote_belongs_to_no_step(tmp_path: Path) -> None:
+    tables_of(tmp_path, blocks=[(1, 8, 10, 900)])
+    path = tmp_path / "capture.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    empty = {**records[2], "cpu": {**records[2]["cpu"]}, "steps": [], "began_ns": 430}
+    for name in ("tags", "spans", "calls", "phases", "drops"):
+        empty[name] = {column: [] for column in records[2][name]}
+    for name in ("allocator", "transport", "operators"):
+        empty["cpu"][name] = {column: [] for column in records[2]["cpu"][name]}
+    path.write_text("".join(json.dumps(r) + "\n" for r in [*records, empty]))
+    found = rank_tables(read_capture_log(path))
+    steps = [(r["step"], r["start_ns"], r["end_ns"]) for r in found["steps"].to_pylist()]
+    assert steps == [(-1, 0, 100), (0, 100, 400), (1, 430, 800), (-2, 800, 900)]
+    rows = [tuple(r.values()) for r in found["phases"].to_pylist()]
+    assert rows[5:7] == [(0, "OTHER", 380, 400), (1, "OTHER", 430, 500)]
+
+
 def test_unsharded_spans_run_from_the_gather_to_the_reshard(tmp_path: Path) -> None:
     found = tables_of(
         tmp_path,

@@ -83,8 +83,7 @@ def test_hostile_file_is_refused_and_runs_nothing(write, capfd, content, compres
 
 def test_refusal_names_what_was_asked_for_and_the_way_out(write):
     assert refusal(write(HOSTILE["nested"])) == (
-        "refused: it asks for 'posix.system', a snapshot holds plain data only; "
-        "do not open this file with pickle"
+        "refused: it asks for 'posix.system', a snapshot holds plain data only; do not open this file with pickle"
     )
 
 
@@ -180,8 +179,6 @@ def test_isolated_load_refuses_as_the_plain_one_does(write, capfd):
 
 
 def test_isolated_load_with_too_little_memory(write):
-    path = write(
-        pickle.dumps([bytes(1024) + bytes([i % 256]) * 7 + i.to_bytes(4, "big") for i in range(200_000)])
-    )
+    path = write(pickle.dumps([bytes(1024) + bytes([i % 256]) * 7 + i.to_bytes(4, "big") for i in range(200_000)]))
     message = refusal(path, load_plain_isolated, limit_bytes=128 << 20)
     assert message.startswith("needs more than 134,217,728 bytes of memory to load")

@@ -21,9 +21,7 @@ def mib(table, name):
 
 
 def test_sizes_of_events_are_rounded_as_the_allocator_does():
-    history = only_history(
-        snapshot(event("alloc", 0, 4), event("alloc", 512, 16640), event("free_completed", 0, 4))
-    )
+    history = only_history(snapshot(event("alloc", 0, 4), event("alloc", 512, 16640), event("free_completed", 0, 4)))
     assert history.blocks["requested_bytes"].to_pylist() == [4, 16640]
     assert history.blocks["size_bytes"].to_pylist() == [512, 16896]
     assert history.events["size_bytes"].to_pylist() == [4, 16640, 4]
@@ -40,9 +38,7 @@ def test_block_live_at_the_end_has_the_size_that_the_snapshot_tells():
 def test_roundup_power2_divisions_of_the_settings():
     asked = [300, 3 * MIB // 2, 5 * MIB // 4 + 1, 1200 * 1024, 8 * MIB, 9 * MIB]
     taken = snapshot(*(event("alloc", i << 30, size) for i, size in enumerate(asked)))
-    divisions = {
-        str(1 << i): 4 if i < 3 else 1 for i in range(16)
-    }  # four steps per power of two, below 8 MiB
+    divisions = {str(1 << i): 4 if i < 3 else 1 for i in range(16)}  # four steps per power of two, below 8 MiB
     taken["allocator_settings"] = {"roundup_power2_divisions": divisions}
     sizes = only_history(taken).blocks["size_bytes"].to_pylist()
     assert sizes == [512, 3 * MIB // 2, 3 * MIB // 2, 5 * MIB // 4, 8 * MIB, 9 * MIB]
@@ -50,9 +46,7 @@ def test_roundup_power2_divisions_of_the_settings():
 
 def test_negative_addresses_of_events_meet_the_unsigned_ones_of_segments():
     address = (1 << 64) - (1 << 30)
-    taken = snapshot(
-        event("alloc", address - (1 << 64)), segments=[segment(block(address=address), address=address)]
-    )
+    taken = snapshot(event("alloc", address - (1 << 64)), segments=[segment(block(address=address), address=address)])
     history = only_history(taken)
     assert history.blocks["address"].to_pylist() == [address]
     assert not history.blocks["preexisting"].to_pylist()[0]
@@ -93,9 +87,7 @@ def test_devices_are_kept_apart():
     first, second = history_from_snapshot(taken)
     assert (first.device, first.events.num_rows, first.segments.num_rows) == (0, 1, 0)
     assert (second.device, second.events.num_rows, second.segments.num_rows) == (2, 0, 1)
-    assert first.annotations.to_pylist() == [
-        {"t_ns": 5000, "name": "FSDP::all_gather (layers.0)", "stage": "START"}
-    ]
+    assert first.annotations.to_pylist() == [{"t_ns": 5000, "name": "FSDP::all_gather (layers.0)", "stage": "START"}]
     assert second.annotations["t_ns"].to_pylist() == [6000]
     assert second.warnings == (NO_TIMELINE,)
 

@@ -25,9 +25,7 @@ thorough = settings(max_examples=300, deadline=None, database=None)
 
 
 def replayed(history):
-    return {
-        name: history.samples[f"{name}_bytes"].to_pylist() for name in ("allocated", "active", "reserved")
-    }
+    return {name: history.samples[f"{name}_bytes"].to_pylist() for name in ("allocated", "active", "reserved")}
 
 
 @given(steps=steps, data=st.data())
@@ -102,9 +100,7 @@ def test_any_lost_events_leave_totals_that_are_possible_and_end_as_the_segments_
             reserved_bytes=truth.reserved[-1],
         )
         rows = history.blocks.to_pylist()
-        assert all(
-            r["start_event"] <= r["end_requested_event"] or r["end_requested_event"] == -1 for r in rows
-        )
+        assert all(r["start_event"] <= r["end_requested_event"] or r["end_requested_event"] == -1 for r in rows)
         assert all(r["end_requested_event"] <= r["end_event"] for r in rows)
         by_address = sorted(rows, key=lambda r: (r["address"], r["start_event"], r["end_event"]))
         for before, after in pairwise(by_address):

@@ -177,9 +177,7 @@ def test_truncated_file_is_one_line(snapshot_cases):
     path = snapshot_cases / "65-snap-truncated.pickle"
     with pytest.raises(InputError) as caught:
         read_snapshot(path)
-    assert (
-        str(caught.value) == f"{path}: truncated, the file ends too early; record it again, or copy it again"
-    )
+    assert str(caught.value) == f"{path}: truncated, the file ends too early; record it again, or copy it again"
 
 
 def test_streams_pools_and_what_a_stream_still_holds(snapshot_cases):
@@ -216,9 +214,7 @@ def test_recorded_snapshot_ends_as_its_segments_do(traces, name):
     if not path.exists():
         pytest.skip(f"{path} is not there")
     loaded = load_plain(path)
-    in_use = sum(
-        b["size"] for s in loaded["segments"] for b in s["blocks"] if b["state"].startswith("active_")
-    )
+    in_use = sum(b["size"] for s in loaded["segments"] for b in s["blocks"] if b["state"].startswith("active_"))
     history = only_history(path)
     assert history.end.active_bytes == history.samples["active_bytes"].to_pylist()[-1] == in_use
     assert history.end.reserved_bytes == sum(s["total_size"] for s in loaded["segments"])

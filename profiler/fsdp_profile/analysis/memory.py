@@ -13,9 +13,19 @@ import pyarrow.compute as pc
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers, strings, words
-from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, Category, SpanKind
+from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, TEARDOWN_STEP, Category, SpanKind
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+WORK_KINDS = (
+    SpanKind.FORWARD,
+    SpanKind.BACKWARD,
+    SpanKind.ALL_GATHER,
+    SpanKind.COPY_OUT,
+    SpanKind.REDUCE,
+    SpanKind.REDUCE_SCATTER,
+)
+"""Spans during which a unit is at work; the others only say that it exists or is done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,9 +112,12 @@ def setup_peak_bytes(run: Run, *, rank: int) -> int | None:
 
 def peak_of_steps(run: Run, *, rank: int) -> list[Peak]:
     """The peak of every recorded training step, in order."""
-    recorded = np.unique(numbers(run.table("memory_samples", rank=rank), "step"))
-    found = (peak(run, rank=rank, step=int(step)) for step in recorded if step >= 0)
-    return [p for p in found if p is not None]
+    samples = run.table("memory_samples", rank=rank)
+    steps, allocated = numbers(samples, "step"), numbers(samples, "allocated_bytes")
+    # By step, then by size, then by time: the first row of a step is its peak.
+    order = np.lexsort((np.arange(len(steps)), -allocated, steps))
+    first = order[np.flatnonzero(np.diff(steps[order], prepend=TEARDOWN_STEP - 1))]
+    return [_peak_at(run, rank, int(row)) for row in first if steps[row] >= 0]
 
 
 def blocks_at(run: Run, *, rank: int, event: int) -> pa.Table:
@@ -195,21 +208,11 @@ def _peak_at(run: Run, rank: int, row: int) -> Peak:
     )
 
 
-_WORK = (
-    SpanKind.FORWARD,
-    SpanKind.BACKWARD,
-    SpanKind.ALL_GATHER,
-    SpanKind.COPY_OUT,
-    SpanKind.REDUCE,
-    SpanKind.REDUCE_SCATTER,
-)
-
-
 def unit_at(run: Run, *, rank: int, t_ns: int) -> int:
     """The unit at work at a moment: the innermost (latest begun) of its open spans, NO_UNIT when none."""
     spans = run.table("unit_spans", rank=rank)
     start = numbers(spans, "start_ns")
-    is_work = np.isin(strings(spans, "kind").astype(str), [str(k) for k in _WORK])
+    is_work = np.isin(strings(spans, "kind").astype(str), [str(k) for k in WORK_KINDS])
     is_open = np.flatnonzero((start <= t_ns) & (numbers(spans, "end_ns") > t_ns) & is_work)
     if len(is_open) == 0:
         return NO_UNIT

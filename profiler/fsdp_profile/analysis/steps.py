@@ -10,24 +10,14 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.memory import Timeline
+from fsdp_profile.analysis.memory import WORK_KINDS, Timeline
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units import unit_spans
 from fsdp_profile.errors import InputError
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT, SETUP_STEP, SpanKind
+from fsdp_profile.schema import NO_UNIT
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-# Spans during which a unit is at work; the others only say that it exists or is done.
-WORK_KINDS = (
-    SpanKind.FORWARD,
-    SpanKind.BACKWARD,
-    SpanKind.ALL_GATHER,
-    SpanKind.COPY_OUT,
-    SpanKind.REDUCE,
-    SpanKind.REDUCE_SCATTER,
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +49,7 @@ class StepLedger:
 def recorded_steps(run: Run, *, rank: int) -> list[int]:
     """The training steps with allocator events, in order."""
     steps = np.unique(numbers(run.table("memory_samples", rank=rank), "step"))
-    return [int(step) for step in steps if step != SETUP_STEP]
+    return [int(step) for step in steps if step >= 0]
 
 
 def step_ledger(run: Run, *, rank: int, step: int) -> StepLedger:

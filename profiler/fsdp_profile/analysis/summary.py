@@ -14,10 +14,20 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
 from fsdp_profile.schema import SCHEMA_VERSION
 
-_WHY_NULL = {
+_ON_CPU = {
     "reserved_peak_bytes": "the CPU allocator has no reserved pool",
-    "device_used_peak_bytes": "no NVIDIA driver",
+    "device_used_peak_bytes": "the ranks ran on CPU",
 }
+_ON_DEVICE = {
+    "reserved_peak_bytes": "the allocator's history was not recorded",
+    "device_used_peak_bytes": "NVML gave no sample of the device",
+}
+
+
+def why_null(run: Run) -> dict[str, str]:
+    """Field of `show --json` -> why it is null in this run, the manifest's own word first."""
+    manifest = run.manifest
+    return {**(_ON_CPU if manifest.device_type == "cpu" else _ON_DEVICE), **manifest.not_recorded}
 
 
 def run_summary(run: Run) -> dict[str, Any]:
@@ -28,8 +38,8 @@ def run_summary(run: Run) -> dict[str, Any]:
     rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
     collectives = collective_summary(run, rank=rank) if rank is not None else None
     not_recorded = dict(manifest.not_recorded)
-    for field, why in _WHY_NULL.items():
-        if any(getattr(r, field) is None for r in ranks):
+    for field, why in why_null(run).items():
+        if any(getattr(r, field, 0) is None for r in ranks):
             not_recorded.setdefault(field, why)
     if collectives is None:
         not_recorded.setdefault("collectives", "no collectives were recorded in the training steps")

@@ -206,7 +206,8 @@ class Fsdp2Hooks:
             )
         for param in group.fsdp_params:
             if param.sharded_param.grad is not None:
-                self._recorder.tag(param.sharded_param.grad, Category.SHARDED_GRAD, unit=unit, name=_param_name(param))
+                # One storage, the reduction's output, holds the shards of all gradients of the unit.
+                self._recorder.tag(param.sharded_param.grad, Category.SHARDED_GRAD, unit=unit, name="reduce_output")
             accumulated = param.unsharded_accumulated_grad
             if accumulated is not None:
                 self._recorder.tag(accumulated, Category.UNSHARDED_GRAD, unit=unit, name=_param_name(param))

@@ -53,6 +53,8 @@ class Session:
         self.cuda_history: CudaHistory | None = None
         self.cuda_trace: CudaTrace | None = None
         self._flush_ns = 0
+        self._resumed_ns = now()
+        """End of the last flush: the pause before it belongs to no step."""
         self._described: dict[int, dict[str, Any]] = {}
         self._is_over = False
         self._pid = os.getpid()
@@ -149,7 +151,7 @@ class Session:
     def _flush(self, step: int, *, is_last: bool = False) -> None:
         """Write what was recorded since the last flush; its cost lands in the receipt."""
         start_ns = time.perf_counter_ns()
-        chunk: dict[str, Any] = {"step": step}
+        chunk: dict[str, Any] = {"step": step, "began_ns": self._resumed_ns}
         with self.patcher.guarded("unit descriptions"):
             self._describe_units()
         with self._switching_off("allocator events"):
@@ -173,6 +175,7 @@ class Session:
                 if self.cpu_window is not None:
                     self.cpu_window.start()
         self._flush_ns += time.perf_counter_ns() - start_ns
+        self._resumed_ns = now()
 
     @contextlib.contextmanager
     def _switching_off(self, feature: str) -> Iterator[None]:

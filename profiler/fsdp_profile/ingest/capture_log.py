@@ -66,6 +66,8 @@ class CaptureLog:
     phases: Columns = field(default_factory=dict)
     drops: Columns = field(default_factory=dict)
     step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
     cuda: list[dict[str, Any]] = field(default_factory=list)
     """Chunks of the CUDA allocator's history, in order."""
@@ -93,6 +95,7 @@ def read_capture_log(path: Path) -> CaptureLog:
     log = CaptureLog()
     parts: dict[str, list[Columns]] = {name: [] for name in _EMPTY}
     step_ends: list[int] = []
+    began_ns: list[int] = []
     num_lines = 0
     try:
         with path.open("rb") as file:
@@ -105,6 +108,8 @@ def read_capture_log(path: Path) -> CaptureLog:
                     )
                     continue
                 num_lines += 1
+                if record.get("kind") == "chunk" and "began_ns" in record:
+                    began_ns.append(int(record["began_ns"]))
                 _take(log, record, parts, step_ends)
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror or e})") from e
@@ -113,6 +118,7 @@ def read_capture_log(path: Path) -> CaptureLog:
     for name, columns in _EMPTY.items():
         setattr(log, name, {c: _concatenate([p[c] for p in parts[name]], c) for c in columns})
     log.step_ends = np.array(step_ends, np.int64)
+    log.began_ns = np.array(began_ns, np.int64)
     return log
 
 

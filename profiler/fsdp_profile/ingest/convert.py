@@ -54,7 +54,7 @@ def rank_tables(log: CaptureLog) -> dict[str, pa.Table]:
     ledger = _ledger(log)
     last_ns = _last_ns(log, ledger)
     add("steps", lambda: _steps(log, clock, last_ns))
-    add("phases", lambda: _phases(clock, last_ns))
+    add("phases", lambda: _phases(log, clock, last_ns))
     add("units", lambda: _units(log))
     add("collectives", lambda: collective_columns(log, clock))
     add("unit_spans", lambda: _unit_spans(log, clock, tables.get("collectives")))
@@ -96,7 +96,7 @@ def _steps(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
     if begin is not None:
         for step, end in enumerate(clock.step_end_ns.tolist()):
             rows.append((step, begin, end, True))
-            begin = end
+            begin = _resumed_after(log, end)
         ended_by_window = log.end is not None and log.end.get("reason") == "window ended"
         if begin < last_ns and not ended_by_window:
             rows.append((int(clock.steps(np.array([last_ns]))[0]), begin, last_ns, False))
@@ -109,6 +109,17 @@ def _steps(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
     }
 
 
+def _resumed_after(log: CaptureLog, step_end_ns: int) -> int:
+    """When the recording went on after a step: at once, or after the pause in which the capture wrote.
+
+    That pause is ours and belongs to no step.
+    """
+    following = log.began_ns[log.began_ns > step_end_ns]
+    next_end = log.step_ends[log.step_ends > step_end_ns]
+    is_next = len(following) and (len(next_end) == 0 or following[0] < next_end[0])
+    return int(following[0]) if is_next else step_end_ns
+
+
 def _is_recorded(log: CaptureLog, step: int) -> bool:
     """A chunk may span steps: the one written after a step holds it; what follows the last is whole at an end only."""
     if step == TEARDOWN_STEP:
@@ -116,16 +127,19 @@ def _is_recorded(log: CaptureLog, step: int) -> bool:
     return any(recorded >= step for recorded in log.recorded_steps)
 
 
-def _phases(clock: Clock, last_ns: int) -> dict[str, Any]:
-    """Phases cut at the steps' ends, so that each row lies in one step."""
+def _phases(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
+    """Phases cut at the steps' ends, so that each row lies in one step; the pauses after steps are in none."""
     start = clock.phase_start_ns
-    inner = clock.step_end_ns[(clock.step_end_ns > start[0]) & (clock.step_end_ns < last_ns)]
+    ends = clock.step_end_ns[(clock.step_end_ns > start[0]) & (clock.step_end_ns < last_ns)]
+    resumed = np.array([_resumed_after(log, end) for end in ends.tolist()], np.int64)
+    paused = ends[resumed > ends]
+    inner = np.unique(np.concatenate([ends, resumed]))
     index = np.concatenate([np.arange(len(start)), clock.phase_index(inner)])
     begin = np.concatenate([start, inner])
     order = np.argsort(begin, kind="stable")
     begin, index = begin[order], index[order]
     end = np.append(begin[1:], max(last_ns, int(begin[-1])))
-    keep = end > begin
+    keep = (end > begin) & ~np.isin(begin, paused)
     # A phase that starts with a step belongs to it, not to the one that ended there.
     return {
         "step": clock.steps(begin + 1)[keep],

@@ -108,9 +108,7 @@ class Words:
 
 def not_a_snapshot(reason: str) -> NoReturn:
     """Raise the InputError that tells what does not fit; whoever knows the file puts it in front."""
-    raise InputError(
-        f"not an allocator snapshot ({reason}); write one with torch.cuda.memory._dump_snapshot(path)"
-    )
+    raise InputError(f"not an allocator snapshot ({reason}); write one with torch.cuda.memory._dump_snapshot(path)")
 
 
 def event_columns(trace: Sequence[Any], *, stacks: Stacks, pools: Words) -> EventColumns:
@@ -147,9 +145,7 @@ def event_columns(trace: Sequence[Any], *, stacks: Stacks, pools: Words) -> Even
     )
 
 
-def segment_columns(
-    segments: Sequence[Any], *, stacks: Stacks, pools: Words, known: bool = True
-) -> SegmentColumns:
+def segment_columns(segments: Sequence[Any], *, stacks: Stacks, pools: Words, known: bool = True) -> SegmentColumns:
     """The columns of one device's segments; numbers new stacks and pools.
 
     Args:

@@ -44,9 +44,7 @@ def samples_table(events: EventColumns, allocated: Series, active: Series, reser
     )
 
 
-def blocks_table(
-    lives: Lives, events: EventColumns, held: SegmentColumns, *, stacks: Stacks, pools: Words
-) -> pa.Table:
+def blocks_table(lives: Lives, events: EventColumns, held: SegmentColumns, *, stacks: Stacks, pools: Words) -> pa.Table:
     """One row per life of a block."""
     with_event, with_end = lives.first_event != NONE, lives.end_row != NONE
     end_row = lives.end_row[with_end]

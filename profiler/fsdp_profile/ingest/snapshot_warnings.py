@@ -43,9 +43,7 @@ def _about_events(events: EventColumns) -> list[str]:
         lines.append(f"events back in time: {events.num_back_in_time}; each takes the latest time before it")
     completed = int((events.kind == Kind.FREE_COMPLETED).sum())
     if completed and not (events.kind == Kind.FREE_REQUESTED).any():
-        lines.append(
-            f"frees completed, none requested on record: {completed}; allocated ends when active does"
-        )
+        lines.append(f"frees completed, none requested on record: {completed}; allocated ends when active does")
     return lines
 
 
@@ -61,9 +59,7 @@ def _about_segments(held: SegmentColumns) -> list[str]:
     reported = int(held.reported_active_bytes[told].sum())
     counted = int((held.allocated_bytes + held.pending_free_bytes)[told].sum())
     if reported != counted:
-        lines.append(
-            f"active bytes in blocks: {counted:,}; the segments report {reported:,}, which is not used"
-        )
+        lines.append(f"active bytes in blocks: {counted:,}; the segments report {reported:,}, which is not used")
     return lines
 
 

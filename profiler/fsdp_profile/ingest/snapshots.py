@@ -187,17 +187,13 @@ def _device_history(
         stacks=tables.stacks_table(stacks),
         annotations=tables.annotations_table(annotations),
         ooms=_ooms(events, allocated, active, reserved),
-        start=Totals(
-            allocated_bytes=allocated.start, active_bytes=active.start, reserved_bytes=reserved.start
-        ),
+        start=Totals(allocated_bytes=allocated.start, active_bytes=active.start, reserved_bytes=reserved.start),
         end=Totals(allocated_bytes=allocated.end, active_bytes=active.end, reserved_bytes=reserved.end),
         warnings=warnings_of(events, held, lives, active, reserved, num_negative_reserved=num_negative),
     )
 
 
-def _ooms(
-    events: EventColumns, allocated: Series, active: Series, reserved: Series
-) -> tuple[OutOfMemory, ...]:
+def _ooms(events: EventColumns, allocated: Series, active: Series, reserved: Series) -> tuple[OutOfMemory, ...]:
     return tuple(
         OutOfMemory(
             t_ns=int(events.t_ns[row]),

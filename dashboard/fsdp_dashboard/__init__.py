@@ -1,0 +1,1 @@
+"""The dashboard of fsdp-profile: where the memory of a run goes, and what sharding buys, on one screen."""

@@ -1,0 +1,176 @@
+"""The ledger of one step as stacked areas: shared by the memory and the unit figures."""
+
+from typing import Any
+
+import numpy as np
+
+from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
+from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.reduce import kept_rows
+from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
+from fsdp_profile.humanize import bytes_text
+from fsdp_profile.schema import NO_UNIT, Category, Phase
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_PHASE_FILL = {
+    Phase.FORWARD: "rgba(78,107,232,0.10)",
+    Phase.BACKWARD: "rgba(230,145,38,0.10)",
+    Phase.OPTIMIZER: "rgba(122,100,176,0.14)",
+    Phase.CHECKPOINT: "rgba(70,160,160,0.14)",
+}
+_MARGIN_RATIO = 0.03
+_WORTH_RATIO = 0.05
+"""Less than this share of the step is not worth hiding."""
+_LABELLED_RATIO = 0.16
+"""A phase shorter than this share of the axis has no room for its name on a phone; its hover text has it."""
+
+
+def categories_in(steps: list[StepLedger]) -> list[Category]:
+    """The categories that hold bytes at some moment, in stacking order."""
+    return [c for c in STACK_ORDER if any(step.ledger.by_category[c].any() for step in steps)]
+
+
+def stack_traces(
+    step: StepLedger, *, scale: ByteScale, categories: list[Category], axes: tuple[str, str], max_rows: int
+) -> list[Figure]:
+    """One area per category, bottom first, then a line of the total, whose hover text tells all.
+
+    Values hold until the next event (shape hv) and to the end of the step. Only the first axes have an entry
+    in the legend.
+    """
+    rows = kept_rows(step.ledger.allocated_bytes, max_rows=max_rows - 1)
+    held = np.append(rows, rows[-1])  # the last value holds to the end of the step
+    t_ns = np.append(step.ledger.t_ns[rows], step.end_ns)
+    shared: Figure = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": ms_in_step(t_ns, step),
+        "xaxis": axes[0],
+        "yaxis": axes[1],
+    }
+    areas = [
+        {
+            **shared,
+            "y": scale.of(step.ledger.by_category[category][held]),
+            "name": str(category),
+            "legendgroup": str(category),
+            "showlegend": axes[0] == "x",
+            "stackgroup": "memory",
+            "line": {"shape": "hv", "width": 0, "color": COLOURS[category]},
+            "fillcolor": COLOURS[category],
+            "hoverinfo": "skip",  # the total tells it all, without the categories that are empty
+        }
+        for category in categories
+    ]
+    total = {
+        **shared,
+        "y": scale.of(step.ledger.allocated_bytes[held]),
+        "name": "allocated",
+        "showlegend": False,
+        "line": {"shape": "hv", "width": 1, "color": NEUTRAL},
+        "customdata": _moments(step, categories, held, t_ns),
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+    return [*areas, total]
+
+
+def ms_in_step(t_ns: Any, step: StepLedger) -> Any:
+    """Milliseconds since the start of the step."""
+    return (t_ns - step.start_ns) / 1e6
+
+
+def opening_ms(step: StepLedger) -> float:
+    """Where the view of a step opens: shortly before its first phase.
+
+    The time before it, between the steps, can be most of a step: a slow data loader, or the recording itself
+    that was written then. It is there, to the left.
+    """
+    whole_ms = float(ms_in_step(step.end_ns, step))
+    begins = [span.start_ns for span in step.phases if span.phase != Phase.OTHER]
+    before_ms = float(ms_in_step(min(begins), step)) if begins else 0.0
+    opening = before_ms - _MARGIN_RATIO * (whole_ms - before_ms)
+    return opening if opening > _WORTH_RATIO * whole_ms else 0.0
+
+
+def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> tuple[Figure, Figure]:
+    """The step's highest moment as (trace with a marker, annotation)."""
+    row = int(np.argmax(step.ledger.allocated_bytes))
+    size_bytes = int(step.ledger.allocated_bytes[row])
+    x, y = float(ms_in_step(int(step.ledger.t_ns[row]), step)), float(scale.of(size_bytes))
+    in_right_half = x > (opening_ms(step) + ms_in_step(step.end_ns, step)) / 2
+    marker = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x],
+        "y": [y],
+        "xaxis": axes[0],
+        "yaxis": axes[1],
+        "marker": {"size": 8, "symbol": "diamond", "color": NEUTRAL, "line": {"width": 1, "color": "white"}},
+        "name": "peak",
+        "showlegend": False,
+        "hoverinfo": "skip",
+    }
+    annotation = {
+        "x": x,
+        "y": y,
+        "xref": axes[0],
+        "yref": axes[1],
+        "text": f"<b>peak {bytes_text(size_bytes)}</b>",
+        "showarrow": True,
+        "arrowcolor": NEUTRAL,
+        "arrowwidth": 1,
+        "arrowhead": 0,
+        "ax": -22 if in_right_half else 22,
+        "ay": -10,
+        "xanchor": "right" if in_right_half else "left",
+        "font": {"size": 12},
+    }
+    return marker, annotation
+
+
+def phase_bands(step: StepLedger, *, axes: tuple[str, str]) -> tuple[list[Figure], list[Figure]]:
+    """The phases as (shapes behind the plot, labels at its top)."""
+    shapes, labels = [], []
+    for span in step.phases:
+        x0, x1 = float(ms_in_step(span.start_ns, step)), float(ms_in_step(span.end_ns, step))
+        fill = next((fill for phase, fill in _PHASE_FILL.items() if phase == span.phase), None)
+        if fill is None:
+            continue
+        area = {"xref": axes[0], "yref": f"{axes[1]} domain", "x0": x0, "x1": x1, "y0": 0, "y1": 1}
+        shapes.append({"type": "rect", "layer": "below", "line": {"width": 0}, "fillcolor": fill, **area})
+        if x1 - x0 >= _LABELLED_RATIO * (ms_in_step(step.end_ns, step) - opening_ms(step)):
+            labels.append(
+                {
+                    "x": (x0 + x1) / 2,
+                    "y": 1,
+                    "xref": axes[0],
+                    "yref": f"{axes[1]} domain",
+                    "yanchor": "top",
+                    "text": span.phase,
+                    "showarrow": False,
+                    "font": {"size": 10},
+                    "opacity": 0.8,
+                }
+            )
+    return shapes, labels
+
+
+def _moments(step: StepLedger, categories: list[Category], rows: Ints, t_ns: Ints) -> list[str]:
+    """What was going on at each drawn row, as plotly text: total, phase, unit, categories."""
+    name_of = {unit: unit_label(name) for unit, name in step.unit_names.items()} | {NO_UNIT: unit_label(None)}
+    units = [name_of.get(unit, f"unit {unit}") for unit in step.units[rows].tolist()]
+    held = [(category, step.ledger.by_category[category][rows].tolist()) for category in reversed(categories)]
+    texts = []
+    totals = step.ledger.allocated_bytes[rows].tolist()
+    for i, (total, phase, unit) in enumerate(zip(totals, _phase_at(step.phases, t_ns), units, strict=True)):
+        parts = [f"{category} {bytes_text(sizes[i])}" for category, sizes in held if sizes[i]]
+        texts.append("<br>".join([f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
+    return texts
+
+
+def _phase_at(phases: tuple[PhaseSpan, ...], t_ns: Ints) -> list[str]:
+    starts = np.array([span.start_ns for span in phases] or [0])
+    names = [span.phase for span in phases] or [str(Phase.OTHER)]
+    row = np.maximum(np.searchsorted(starts, t_ns, side="right") - 1, 0)
+    return [names[i] for i in row.tolist()]

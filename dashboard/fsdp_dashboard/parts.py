@@ -1,0 +1,82 @@
+"""Pieces that several pages draw: a figure, a table, one clear message where something is wrong."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import streamlit as st
+
+from fsdp_dashboard import data
+from fsdp_dashboard.charts.labels import Figure
+from fsdp_dashboard.charts.legend import legend_html
+from fsdp_dashboard.data import Catalogue, RunFacts, RunRef
+from fsdp_dashboard.text import code
+from fsdp_profile.errors import FsdpProfileError
+
+_PLOTLY: Final = {
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+}
+
+
+_MAX_ROWS: Final = 14
+_SCROLLED_PX: Final = 386  # ten rows under the header
+
+
+@contextmanager
+def told(label: str) -> Iterator[None]:
+    """What goes wrong with one run inside becomes one message; the page goes on after it."""
+    try:
+        yield
+    except FsdpProfileError as e:
+        st.error(f"Run {code(label)} cannot be shown: {code(str(e))}", icon=":material/error:")
+
+
+def readable(refs: Sequence[RunRef]) -> list[tuple[RunRef, RunFacts]]:
+    """The chosen runs that can be read; a message for each of the others."""
+    found = []
+    for ref in refs:
+        with told(ref.label):
+            found.append((ref, data.facts(ref)))
+    return found
+
+
+def figure(drawn: Figure, *, key: str, alt: str) -> None:
+    """A plotly figure, as wide as the page, under its legend."""
+    entries = legend_html(drawn)
+    if entries:
+        st.html(entries)
+    st.plotly_chart(drawn, key=key, width="stretch", config=_PLOTLY, alt=alt)
+
+
+def table(rows: Any, *, key: str) -> None:
+    """A table that sorts; empty cells say what they are. A long one scrolls inside itself."""
+    height: Any = "content" if rows.num_rows <= _MAX_ROWS else _SCROLLED_PX
+    st.dataframe(rows, key=key, hide_index=True, width="stretch", height=height, placeholder="not recorded")
+
+
+def section(title: str, label: str | None = None) -> None:
+    """A heading, with the run's name when there are several."""
+    st.markdown(f"##### {title}" if label is None else f"##### {title} · {code(label)}")
+
+
+def nothing_chosen(catalogue: Catalogue) -> None:
+    """What to do when there is nothing to show."""
+    if catalogue.runs:
+        st.info(
+            "No run is chosen. Open the sidebar and choose one, or several to compare.",
+            icon=":material/arrow_back:",
+        )
+        return
+    st.info(
+        "No recorded runs here yet. Record one, then reload this page:\n\n"
+        "    fsdp-profile run train.py\n\n"
+        "To compare with DDP, record both: `fsdp-profile run --as fsdp2 --as ddp train.py`. "
+        "To look at other runs: `fsdp-profile dashboard PATH`.",
+        icon=":material/info:",
+    )
+
+
+def not_recorded(what: str, label: str, why: str) -> None:
+    """A measurement that a run does not have, and the reason."""
+    st.info(f"{what} of {code(label)}: **not recorded**, {code(why)}", icon=":material/help:")

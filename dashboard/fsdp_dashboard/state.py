@@ -1,0 +1,95 @@
+"""What is being looked at, and its URL: every choice is a query parameter, so that a link shows the same.
+
+A parameter whose value is the default is not in the URL; one that makes no sense for the runs is dropped.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import streamlit as st
+
+from fsdp_dashboard.data import Catalogue, RunRef
+
+RUN: Final = "run"
+RANK: Final = "rank"
+STEP: Final = "step"
+UNITS_RUN: Final = "units_run"
+
+WORST_RANK: Final = "highest peak"
+PEAK_STEP: Final = "of the peak"
+ALL_STEPS: Final = "all"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """Everything the pages need to know."""
+
+    runs: tuple[RunRef, ...] = ()
+    rank: int | None = None
+    """None: of each run the rank with the highest peak."""
+    step: int | None = None
+    """None: of each run the step of the peak."""
+    all_steps: bool = False
+    units_run: RunRef | None = None
+    """The run of the units page; None: the first one."""
+
+    def query(self) -> dict[str, list[str]]:
+        """The query parameters of a link to this selection."""
+        step = ALL_STEPS if self.all_steps else self.step
+        chosen = {RANK: self.rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label}
+        found = {key: [str(value)] for key, value in chosen.items() if value is not None}
+        return {RUN: [ref.label for ref in self.runs], **found}
+
+
+def pick_runs(catalogue: Catalogue) -> None:
+    """The run picker."""
+    st.multiselect(
+        "Runs",
+        list(catalogue.runs),
+        default=list(catalogue.default),
+        key=RUN,
+        bind="query-params",
+        placeholder="Choose runs",
+        help="One run: where its memory went. Several: what sharding changed, on one scale.",
+    )
+
+
+def unknown_runs(catalogue: Catalogue) -> list[str]:
+    """Runs that the URL names and that are not there; ask before the picker is drawn."""
+    return [label for label in st.query_params.get_all(RUN) if label and label not in catalogue.runs]
+
+
+def pick_rank(ranks: Iterable[int]) -> None:
+    """The rank picker; by default each run shows the rank with its highest peak."""
+    options = [WORST_RANK, *map(str, sorted(set(ranks)))]
+    st.selectbox("Rank", options, key=RANK, bind="query-params")
+
+
+def pick_step(steps: Iterable[int], *, all_steps: bool = True) -> None:
+    """The step picker; by default each run shows the step of its peak."""
+    numbers = [str(step) for step in sorted(set(steps))]
+    options = [PEAK_STEP, *([ALL_STEPS] if all_steps else []), *numbers]
+    st.selectbox("Step", options, key=STEP, bind="query-params")
+
+
+def pick_units_run(refs: Sequence[RunRef]) -> None:
+    """Which of several runs the units page shows."""
+    st.selectbox("Run", [ref.label for ref in refs], key=UNITS_RUN, bind="query-params")
+
+
+def current(catalogue: Catalogue) -> Selection:
+    """The selection as the widgets drawn so far say."""
+    chosen = st.session_state.get(RUN) or []
+    step = st.session_state.get(STEP)
+    return Selection(
+        runs=tuple(catalogue.runs[label] for label in chosen if label in catalogue.runs),
+        rank=_number(st.session_state.get(RANK)),
+        step=_number(step),
+        all_steps=step == ALL_STEPS,
+        units_run=catalogue.runs.get(st.session_state.get(UNITS_RUN) or ""),
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None

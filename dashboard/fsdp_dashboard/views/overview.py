@@ -1,0 +1,113 @@
+"""Overview: where the memory went, in one sentence and one picture."""
+
+import streamlit as st
+
+from fsdp_dashboard import data, parts, state, tables, text
+from fsdp_dashboard.charts.overview import PeakBar, composition_figure
+from fsdp_dashboard.data import RunFacts, RunRef
+from fsdp_dashboard.state import Selection
+from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
+
+Runs = list[tuple[RunRef, RunFacts]]
+
+
+def page() -> None:
+    """One run: its peak. Several: the same, and what changed."""
+    st.subheader("Where did the memory go?")
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        parts.nothing_chosen(catalogue)
+        return
+    runs = parts.readable(chosen.runs)
+    measured = [(ref, run) for ref, run in runs if run.worst is not None]
+    for _, run in runs:
+        if run.worst is None or len(measured) == 1:
+            st.markdown(text.verdict_of_run(run))
+    if len(measured) == 1:
+        alone(*measured[0])
+    elif measured:
+        compared(measured)
+    about(runs)
+    onward(chosen)
+
+
+def onward(chosen: Selection) -> None:
+    """The way to the other pages: on a phone the sidebar is folded away."""
+    to = chosen.query()
+    row = st.container(horizontal=True)
+    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
+    row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
+    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
+
+
+def alone(ref: RunRef, run: RunFacts) -> None:
+    """The peak of one run."""
+    worst = run.worst
+    if worst is None or worst.peak is None:
+        return
+    why = data.not_recorded(ref)
+
+    def reason(field: str) -> str | None:
+        return text.code(why[field]) if field in why else None
+
+    tiles = st.columns(4)
+    tiles[0].metric("Peak, allocated", bytes_text(worst.peak.allocated_bytes))
+    tiles[1].metric("Peak, reserved", bytes_text(worst.reserved_peak_bytes), help=reason("reserved_peak_bytes"))
+    tiles[2].metric("Median step", ns_text(worst.median_step_ns), help=reason("median_step_ns") or text.STEP_TIME)
+    tiles[3].metric("Not attributed", ratio_text(worst.peak.unknown_ratio), help="UNKNOWN as a share of the peak.")
+    bar = PeakBar(title=ref.label, strategy=str(run.manifest.strategy), peak=worst.peak)
+    drawn = composition_figure([bar], device_total_bytes=run.manifest.device_total_bytes)
+    parts.figure(drawn, key="composition", alt="The peak by category")
+    parts.table(tables.composition_table(worst.peak), key="by_category")
+
+
+def compared(runs: Runs) -> None:
+    """Several runs on one scale."""
+    with parts.told(", ".join(ref.label for ref, _ in runs)):
+        found = data.comparison([ref for ref, _ in runs])
+        st.markdown(text.as_list(text.verdict_of_comparison(found)))
+        if found.differences:
+            lines = text.as_list([text.code(line) for line in found.differences])
+            st.warning(f"These runs differ in more than how they shard:\n\n{lines}", icon=":material/difference:")
+        bars = [
+            PeakBar(
+                title=ref.label,
+                strategy=str(run.manifest.strategy),
+                peak=mine.peak,
+                reduction_ratio=None if mine.run == found.baseline else mine.reduction_ratio,
+            )
+            for (ref, run), mine in zip(runs, found.runs, strict=True)
+        ]
+        totals = {run.manifest.device_total_bytes for _, run in runs}
+        drawn = composition_figure(bars, device_total_bytes=totals.pop() if len(totals) == 1 else None)
+        parts.figure(drawn, key="composition", alt="The peak of each run by category, on one scale")
+        parts.section("By category at the peak")
+        names = tables.column_names([run for _, run in runs])
+        parts.table(tables.comparison_table(found, names), key="by_category")
+
+
+def about(runs: Runs) -> None:
+    """Facts, warnings and what is missing."""
+    if not runs:
+        return
+    for ref, run in runs:
+        name = f"{text.code(ref.label)}: " if len(runs) > 1 else ""
+        for line in [*text.endings(run), *map(text.code, run.manifest.warnings)]:
+            st.warning(f"{name}{line}", icon=":material/warning:")
+    parts.section("What ran")
+    parts.table(tables.facts_table([run for _, run in runs]), key="facts")
+    if any(run.manifest.device_type == "cpu" for _, run in runs):
+        st.caption(
+            "Recorded on CPU: these are the tensors that a GPU would hold, counted in host memory; "
+            "times are those of the CPU."
+        )
+    with st.expander("Not recorded, and why"):
+        for ref, _ in runs:
+            with parts.told(ref.label):
+                lines = [f"- {text.code(k)}: {text.code(why)}" for k, why in data.not_recorded(ref).items()]
+                st.markdown(f"{text.code(ref.label)}\n" + "\n".join(lines or ["- nothing is missing"]))
+
+
+if __name__ == "__main__":
+    page()

@@ -1,0 +1,61 @@
+"""Units: when each was gathered, used, resharded and reduced, under the memory curve."""
+
+import streamlit as st
+
+from fsdp_dashboard import data, parts, state, tables
+from fsdp_dashboard.charts.units import units_figure
+from fsdp_dashboard.data import RunFacts, RunRef
+
+
+def page() -> None:
+    """One run, one rank, one step; then the totals of all units."""
+    st.subheader("Units")
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        parts.nothing_chosen(catalogue)
+        return
+    columns = st.columns(3 if len(chosen.runs) > 1 else 2)
+    if len(chosen.runs) > 1:
+        with columns[0]:
+            state.pick_units_run(data.sharded_first(chosen.runs))
+    chosen = state.current(catalogue)
+    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
+    for found, run in parts.readable([ref]):
+        with columns[-2]:
+            state.pick_rank(r.rank for r in run.ranks)
+        with parts.told(found.label):
+            units(found, run, columns[-1])
+
+
+def units(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGenerator") -> None:
+    """The units of one run."""
+    chosen = state.current(data.catalogue())
+    rank = data.rank_shown(run, chosen.rank)
+    with step_column:
+        state.pick_step(data.recorded_steps(ref, rank=rank), all_steps=False)
+    chosen = state.current(data.catalogue())
+    summaries = data.unit_summaries(ref, rank=rank)
+    found = data.peak(ref, rank=rank, step=chosen.step)
+    if not summaries:
+        what, why = (
+            "Units",
+            data.not_recorded(ref).get("units", "no sharded unit and no bucket was seen in this run"),
+        )
+        parts.not_recorded(what, ref.label, why)
+        return
+    step = data.step_ledger(ref, rank=rank, step=found.step)
+    spans = data.spans_between(ref, rank=rank, start_ns=step.start_ns, end_ns=step.end_ns)
+    drawn = units_figure(step, spans)
+    parts.figure(drawn, key="units", alt="What each unit did in one step, under the allocated bytes by category")
+    if drawn["layout"]["meta"]["spans_left_out"]:
+        st.caption(f"{drawn['layout']['meta']['spans_left_out']:,} of the shortest spans are not drawn.")
+    parts.section("Totals over the complete steps")
+    parts.table(tables.units_table(summaries), key="totals")
+    for field, why in data.not_recorded(ref).items():
+        if field in {"collectives", "exposed_ns"}:
+            parts.not_recorded(f"{field} of the units", ref.label, why)
+
+
+if __name__ == "__main__":
+    page()

@@ -1,0 +1,221 @@
+"""The real server in a real browser: every page, wide and narrow; nothing leaves this machine."""
+
+import re
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from fsdp_dashboard import launch
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.compare import compare
+from fsdp_profile.analysis.ranks import rank_summaries
+from fsdp_profile.humanize import bytes_text, ratio_text
+
+CHROMIUM = next((p for p in ("/usr/bin/chromium", shutil.which("chromium")) if p and Path(p).exists()), None)
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
+# Opened below the root, streamlit's page looks for the server beside the page's path too; it is not there.
+PROBE = re.compile(r"/(memory|units|ranks)/_stcore/(health|host-config)$")
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, write_runs):
+    return write_runs(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="module")
+def server(runs):
+    """The address of a server that shows the two runs."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    folder = runs[0].path.parent
+    words = launch.command([folder], port=port, browser=False)
+    process = subprocess.Popen(
+        words, env=launch.environment([folder]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health", process)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+def _wait_for(address, process):
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        assert process.poll() is None, process.communicate()[0].decode()
+        try:
+            urllib.request.urlopen(address, timeout=2).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the server did not start within 30 s")
+
+
+@pytest.fixture(scope="module")
+def windows():
+    """One window per size, kept over the tests: the second page finds the scripts in the cache."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield {
+            name: browser.new_context(viewport={"width": width, "height": height})
+            for name, (width, height) in SIZES.items()
+        }
+        browser.close()
+
+
+@pytest.fixture
+def visit(windows, server):
+    """visit("phone", "/memory?step=all") opens a page; afterwards nothing may have left or gone wrong."""
+    pages, problems = [], []
+
+    def open_(size, path="/"):
+        page = windows[size].new_page()
+        pages.append(page)
+        page.on("request", lambda r: problems.append(f"request to {r.url}") if _is_outside(r.url) else None)
+        page.on("pageerror", lambda e: problems.append(f"page error {e}"))
+        page.on("console", lambda m: problems.append(f"console {m.text} {m.location}") if _is_error(m) else None)
+        page.on("dialog", lambda d: problems.append(f"dialog {d.message}"))
+        page.goto(server + path)
+        return page
+
+    yield open_
+    for page in pages:
+        page.close()
+    assert problems == []
+
+
+def _is_outside(url):
+    return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
+
+
+def _is_error(message):
+    return message.type == "error" and not PROBE.search(message.location.get("url", ""))
+
+
+def drawn(page, count=1):
+    """Wait for the figures; nothing may be wider than the screen."""
+    expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=20_000)
+    expect(page.locator(".js-plotly-plot")).to_have_count(count)
+    expect(page.get_by_test_id("stException")).to_have_count(0)
+    widths = "[...document.querySelectorAll('[data-testid=stMain], html')].map(e => e.scrollWidth - e.clientWidth)"
+    assert page.evaluate(widths) == [0, 0]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_overview_says_what_sharding_saved(visit, runs, size):
+    page = visit(size)
+    drawn(page)
+    ddp, fsdp = (c.peak.allocated_bytes for c in compare(runs).runs)
+    main = page.get_by_test_id("stMain")
+    expect(main).to_contain_text(f"FSDP2 needs {bytes_text(fsdp)} at its peak, DDP {bytes_text(ddp)}")
+    expect(main).to_contain_text(f"sharding saves {ratio_text((ddp - fsdp) / ddp)}")
+    labels = " ".join(page.locator(".annotation-text").all_text_contents())
+    assert f"DDP {bytes_text(ddp)}" in labels
+    assert f"FSDP2 {bytes_text(fsdp)}" in labels
+    total = page.get_by_test_id("stDataFrame").first.locator("table tr").last
+    expect(total).to_contain_text(f"\N{MINUS SIGN}{bytes_text(ddp - fsdp)}")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_memory_marks_the_peak_of_each_run(visit, runs, size):
+    page = visit(size, "/memory")
+    drawn(page)
+    labels = page.locator(".annotation-text").all_text_contents()
+    for run in runs:
+        assert f"peak {bytes_text(memory.peak(run, rank=1).allocated_bytes)}" in labels
+    assert page.locator(".js-plotly-plot .subplot").count() == len(runs)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_units_draw_the_spans_under_the_memory(visit, size):
+    page = visit(size, "/units")
+    drawn(page)
+    legend = page.get_by_test_id("stHtml").first
+    for word in ("unsharded", "forward", "backward", "gather", "reduce", "reshard", "OPTIMIZER_STATE"):
+        expect(legend).to_contain_text(word)
+    ticks = page.locator(".ytick text, .y2tick text").all_text_contents()
+    assert {"(root)", "layers.0", "layers.3"} <= set(ticks)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranks_show_each_ranks_peak(visit, runs, size):
+    page = visit(size, "/ranks")
+    drawn(page, count=4)
+    labels = page.locator(".annotation-text").all_text_contents()
+    for run in runs:
+        for rank in rank_summaries(run):
+            assert bytes_text(rank.peak.allocated_bytes) in labels
+
+
+def test_a_choice_is_in_the_url_and_the_url_is_a_choice(visit, runs):
+    page = visit("wide", "/memory?run=fsdp2")
+    drawn(page)
+    page.get_by_test_id("stSelectbox").filter(has_text="Step").locator("input").click()
+    page.get_by_role("option", name="0", exact=True).click()
+    page.wait_for_url("**/memory?*step=0*")
+    assert "run=fsdp2" in page.url
+    peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=0).allocated_bytes)}"
+    expect(page.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
+    again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
+    expect(again.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
+
+
+def test_pages_are_reached_by_a_click_and_keep_the_runs(visit):
+    page = visit("wide", "/?run=fsdp2")
+    drawn(page)
+    there = (("Memory", "Memory", 1), ("Units", "Units", 1), ("Ranks", "Ranks", 2), ("Overview", "Where", 1))
+    for name, heading, count in there:
+        page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
+        expect(page.get_by_test_id("stHeading").first).to_contain_text(heading)
+        drawn(page, count)
+        assert "run=fsdp2" in page.url
+
+
+def test_hovering_names_phase_unit_and_bytes(visit):
+    page = visit("wide", "/memory?run=fsdp2")
+    drawn(page)
+    box = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
+    hover = page.locator(".hoverlayer")
+    expect(hover).to_contain_text(re.compile(r"\d+\.\d+ ms in step 1"))
+    expect(hover).to_contain_text(re.compile(r"allocated \d+\.\d\d MiB\s*BACKWARD, unit layers\.\d"))
+    expect(hover).to_contain_text(re.compile(r"ACTIVATION \d+\.\d\d MiB"))
+
+
+def test_a_hostile_name_is_shown_as_it_is(visit, runs, write_hostile):
+    run = write_hostile(runs[0].path.parent / HOSTILE, HOSTILE)
+    try:
+        page = visit("wide", f"/?run={urllib.request.quote(HOSTILE)}")
+        drawn(page)
+        expect(page.get_by_test_id("stMain").get_by_text(HOSTILE, exact=True).first).to_be_visible()
+        for name, count in (("Memory", 1), ("Units", 1), ("Ranks", 2)):
+            page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
+            expect(page.get_by_test_id("stHeading").first).to_contain_text(name)
+            drawn(page, count)
+            assert page.locator("img[src=x]").count() == 0
+            if name == "Units":
+                ticks = page.locator(".y2tick text").all_text_contents()
+                assert [tick for tick in ticks if tick.startswith("<img src=x on")]
+    finally:
+        shutil.rmtree(run.path)

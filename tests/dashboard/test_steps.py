@@ -1,0 +1,68 @@
+"""analysis.steps, as the figures use it."""
+
+import numpy as np
+import pytest
+from builder import RunBuilder
+
+from fsdp_profile.analysis.steps import spans_between, step_ledger, units_at
+from fsdp_profile.errors import InputError
+from fsdp_profile.schema import NO_UNIT, NOT_FREED, Category, Phase, SpanKind
+
+MIB = 1 << 20
+MS = 1_000_000
+
+
+def small():
+    """Step 0 of 10 ms: 1 MiB of parameters from before; 2 MiB of activations from 2 to 8 ms, in layers.0."""
+    return (
+        RunBuilder("small")
+        .step(-1, 0, 10 * MS)
+        .step(0, 10 * MS, 20 * MS)
+        .phase(Phase.SETUP, 0, 10 * MS, step=-1)
+        .phase(Phase.FORWARD, 10 * MS, 15 * MS)
+        .phase(Phase.BACKWARD, 15 * MS, 20 * MS)
+        .unit("")
+        .unit("layers.0")
+        .span(0, SpanKind.FORWARD, 11 * MS, 15 * MS)
+        .span(1, SpanKind.FORWARD, 12 * MS, 14 * MS)
+        .alloc(at=1 * MS, size=MIB, category=Category.SHARDED_PARAM)
+        .alloc(at=12 * MS, free=18 * MS, size=2 * MIB)
+    )
+
+
+def test_step_ledger_begins_with_what_was_live_before_the_step():
+    found = step_ledger(small().build(), rank=0, step=0)
+    assert found.ledger.t_ns.tolist() == [10 * MS, 12 * MS, 18 * MS]
+    assert found.ledger.allocated_bytes.tolist() == [MIB, 3 * MIB, MIB]
+    assert found.ledger.by_category[Category.ACTIVATION].tolist() == [0, 2 * MIB, 0]
+    assert found.ledger.event.tolist() == [0, 1, 2]
+    assert found.units.tolist() == [NO_UNIT, 1, NO_UNIT]
+    assert [(p.phase, p.start_ns) for p in found.phases] == [("FORWARD", 10 * MS), ("BACKWARD", 15 * MS)]
+
+
+def test_step_ledger_of_a_recording_that_begins_with_the_step_starts_at_nothing():
+    run = RunBuilder().step(0, 0, 10).alloc(at=3, size=4).build()
+    found = step_ledger(run, rank=0, step=0)
+    assert found.ledger.event.tolist() == [-1, 0]
+    assert found.ledger.allocated_bytes.tolist() == [0, 4]
+
+
+def test_step_ledger_names_the_steps_that_have_events():
+    run = RunBuilder().step(0, 0, 10).step(1, 10, 20).alloc(at=3, size=4).build()
+    with pytest.raises(InputError, match=r"step 1 \(steps with events: 0\)"):
+        step_ledger(run, rank=0, step=1)
+
+
+def test_units_at_is_the_innermost_open_span():
+    run = small().build()
+    moments = np.array([10, 11, 12, 13, 14, 15]) * MS
+    assert units_at(run, rank=0, t_ns=moments).tolist() == [NO_UNIT, 0, 1, 1, 0, NO_UNIT]
+
+
+def test_spans_between_include_one_begun_before_and_end_the_open_ones():
+    builder = RunBuilder().step(0, 0, 10).step(1, 10, 20).unit("a")
+    builder.span(0, SpanKind.UNSHARDED, 5, NOT_FREED).span(0, SpanKind.FORWARD, 1, 4)
+    spans = spans_between(builder.alloc(at=1, size=1).build(), rank=0, start_ns=10, end_ns=20)
+    assert spans.select(["kind", "start_ns", "end_ns", "name"]).to_pylist() == [
+        {"kind": "UNSHARDED", "start_ns": 5, "end_ns": 20, "name": "a"}
+    ]
