@@ -49,3 +49,7 @@ endif
 
 clean:  ## remove the virtual environment and caches; recorded runs stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+
+.PHONY: screenshots
+screenshots: $(VENV)/.ready chromium  ## take the pictures of docs/images again
+	$(BIN)/python docs/screenshots.py

@@ -21,7 +21,9 @@ ALLOWED = {
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
     PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest"},
     PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "rich"},
-    PROFILER / "commands": BASE | {"fsdp_profile." + f for f in FLOORS} | {"fsdp_dashboard", "rich", "msgspec", "torch"},
+    PROFILER / "commands": BASE
+    | {f"fsdp_profile.{floor}" for floor in FLOORS}
+    | {"fsdp_dashboard", "rich", "msgspec", "torch"},
     DASHBOARD / "charts": BASE
     | {"fsdp_profile.analysis", "fsdp_dashboard.charts", "plotly", "numpy", "pandas", "pyarrow"},
     DASHBOARD / "views": BASE - {"fsdp_profile.layout"} | {"streamlit", "fsdp_dashboard"},

@@ -16,7 +16,7 @@ _NAMED_PARTS = 3
 """Categories named in a sentence."""
 _NAMED_RANKS = 8
 
-STEP_TIME = "From the end of the step before: writing the recording between two steps is part of it."
+STEP_TIME = "From the end of the step before; the pause in which the recording is written is not part of it."
 
 
 def code(text: str) -> str:

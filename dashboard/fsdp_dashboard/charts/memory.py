@@ -55,7 +55,6 @@ def memory_figure(panels: list[MemoryPanel]) -> Figure:
     x_title = f"ms in step {only_step.pop()}" if len(only_step) == 1 else "ms in step"
     layout = panels_layout(len(panels), scale=scale, highest_bytes=highest, x_title=x_title)
     opening = [opening_ms(panel.step) for panel in panels]
-    longest_ms = max(float(ms_in_step(p.step.end_ns, p.step)) - o for p, o in zip(panels, opening, strict=True))
     max_rows = MAX_ROWS // len(panels)
     data = []
     for number, panel in enumerate(panels):
@@ -72,7 +71,8 @@ def memory_figure(panels: list[MemoryPanel]) -> Figure:
             layout["shapes"].append(line)
             layout["annotations"] += [*note, title]
         layout[axis_key(axes[0])] |= {
-            "range": [opening[number], opening[number] + longest_ms],  # one scale of time too
+            # Bytes share a scale, times do not: a short step beside a long one would be a sliver.
+            "range": [opening[number], float(ms_in_step(step.end_ns, step))],
             "unifiedhovertitle": {"text": f"%{{x:.3f}} ms in step {step.step}"},
         }
     return {"data": data, "layout": layout}

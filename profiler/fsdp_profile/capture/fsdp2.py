@@ -281,7 +281,8 @@ def _root_module(state: Any) -> Any:
 
 
 def _param_name(param: Any) -> str:
-    return clean_name(getattr(param, "_param_fqn", None) or param._module_info.param_name)
+    """The parameter's path in the model; '' before lazy init, when nobody knows it yet."""
+    return clean_name(getattr(param, "_param_fqn", None) or "")
 
 
 def describe(group: Any, name: str | None) -> dict[str, Any]:

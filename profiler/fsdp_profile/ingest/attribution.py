@@ -159,6 +159,9 @@ def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str]) -> Parts:
     block, category, is_new = block[first], category[first], is_new_block[first]
     tag = rows[first]
     start = np.where(is_new, blocks.start_ns[block], tags["t_ns"][tag])
+    # Of the tags of one part the first knows the category; any may know the unit and the name.
+    unit = np.maximum.reduceat(tags["unit"][rows], first) if len(first) else np.zeros(0, np.int64)
+    name = np.maximum.reduceat(tags["name"][rows], first) if len(first) else np.zeros(0, np.int64)
     end = blocks.end_ns[block].copy()
     goes_on = np.flatnonzero(~is_new)
     end[goes_on - 1] = start[goes_on]
@@ -168,8 +171,8 @@ def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str]) -> Parts:
         end_ns=end,
         category=category,
         basis=np.full(len(block), _BASIS[Basis.TAG], np.int64),
-        unit=tags["unit"][tag],
-        name=tags["name"][tag].astype(np.int64),
+        unit=unit,
+        name=name.astype(np.int64),
     )
 
 

@@ -77,7 +77,7 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     issues, carrier = carriers(log)
     transport, calls = log.transport, log.calls
     issue_ns = transport["start_ns"][issues]
-    call = _call_around(calls["start_ns"], calls["end_ns"], issue_ns)
+    call = call_around(calls["start_ns"], calls["end_ns"], issue_ns)
     if len(issues) == 0:  # no operators recorded: the host's calls are all there is
         call = np.arange(len(calls["start_ns"]))
         issue_ns = start_ns = calls["start_ns"]
@@ -109,8 +109,8 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     }
 
 
-def _call_around(start: Array, end: Array, t_ns: Array) -> Array:
-    """The call that contains each time, -1 when none; calls do not overlap on a thread."""
+def call_around(start: Array, end: Array, t_ns: Array) -> Array:
+    """The host's call of torch.distributed that contains each time, -1 when none; calls do not overlap on a thread."""
     if len(start) == 0:
         return np.full(len(t_ns), -1, np.int64)
     order = np.argsort(start, kind="stable")

@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile import layout
-from fsdp_profile.errors import OutputError
+from fsdp_profile.errors import InputError, OutputError
 from fsdp_profile.ingest.attribution import BUCKET_REGION, GATHER_REGION, Clock, Parts, attribute, make_clock
 from fsdp_profile.ingest.capture_log import CaptureLog, read_capture_log
 from fsdp_profile.ingest.communication import collective_columns, transport_ends_ns, with_handed_over
 from fsdp_profile.ingest.cuda_ledger import cuda_ledger
+from fsdp_profile.ingest.device_trace import device_collective_columns, kernel_columns, read_device_trace
+from fsdp_profile.ingest.kineto import Trace
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
 from fsdp_profile.ingest.tables import make_table, write_table
 from fsdp_profile.schema import CATEGORIES, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
@@ -31,7 +33,8 @@ def convert_rank(run_dir: Path, rank: int) -> CaptureLog:
         OutputError: the tables cannot be written.
     """
     log = read_capture_log(layout.capture_log(run_dir, rank))
-    tables = rank_tables(log)
+    trace = _device_trace(layout.raw_dir(run_dir, rank) / "kineto.json", rank, log)
+    tables = rank_tables(log, device_trace=trace)
     try:
         for name, table in tables.items():
             write_table(layout.table_path(run_dir, rank, name), table)
@@ -40,8 +43,19 @@ def convert_rank(run_dir: Path, rank: int) -> CaptureLog:
     return log
 
 
-def rank_tables(log: CaptureLog) -> dict[str, pa.Table]:
-    """The tables of one rank by name, in the schema's columns."""
+def _device_trace(path: Path, rank: int, log: CaptureLog) -> Trace | None:
+    """The Kineto trace of a CUDA rank; None when there is none, or it is damaged beyond use (which is said)."""
+    if not path.exists():
+        return None
+    try:
+        return read_device_trace(path, rank)
+    except InputError as e:
+        log.warnings.append(f"kernels and collectives are not in the tables: {e}")
+        return None
+
+
+def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[str, pa.Table]:
+    """The tables of one rank by name, in the schema's columns; with the Kineto trace of a CUDA rank."""
     clock = make_clock(log)
     tables: dict[str, pa.Table] = {}
 
@@ -56,9 +70,15 @@ def rank_tables(log: CaptureLog) -> dict[str, pa.Table]:
     add("steps", lambda: _steps(log, clock, last_ns))
     add("phases", lambda: _phases(log, clock, last_ns))
     add("units", lambda: _units(log))
-    add("collectives", lambda: collective_columns(log, clock))
+    if device_trace is not None:
+        found_trace = device_trace
+        log.warnings += device_trace.warnings
+        add("collectives", lambda: device_collective_columns(found_trace, log, clock))
+        add("kernels", lambda: kernel_columns(found_trace, clock))
+    else:
+        add("collectives", lambda: collective_columns(log, clock))
+        add("kernels", lambda: _kernels(log, clock))
     add("unit_spans", lambda: _unit_spans(log, clock, tables.get("collectives")))
-    add("kernels", lambda: _kernels(log, clock))
     add("device_samples", lambda: _device_samples(log))
     add("tags", lambda: _tags(log))
     if ledger is not None:
