@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from fsdp_profile import layout
-from fsdp_profile.errors import InputError
-from fsdp_profile.ingest.convert import convert_rank
+from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.ingest.convert import convert_rank, read_rank
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
 from fsdp_profile.ingest.tables import empty_table, read_table
 
@@ -42,8 +42,12 @@ class Run:
             have = ", ".join(map(str, self.ranks)) or "none"
             raise InputError(f"{self.path}: rank {rank} recorded nothing here (ranks: {have})")
         path = layout.table_path(self.path, rank, name)
-        if not path.exists() and layout.capture_log(self.path, rank).exists():
-            convert_rank(self.path, rank)
+        log = layout.capture_log(self.path, rank)
+        if not path.exists() and log.exists():
+            try:
+                convert_rank(self.path, rank)
+            except OutputError:  # full or read-only: the tables live in memory
+                return _cached_tables(self.path, rank, log.stat().st_mtime_ns).get(name, empty_table(name))
         if not path.exists():
             return empty_table(name)
         status = path.stat()
@@ -63,6 +67,11 @@ def load_run(path: Path | str) -> Run:
     if not layout.is_run(run_dir):
         raise InputError(f"{run_dir}: not a run directory (no {layout.MANIFEST} in it)")
     return Run(path=run_dir, manifest=read_manifest(run_dir), ranks=tuple(layout.ranks_in(run_dir)))
+
+
+@lru_cache(maxsize=8)
+def _cached_tables(path: Path, rank: int, _mtime_ns: int) -> dict[str, pa.Table]:
+    return read_rank(path, rank)[1]
 
 
 @lru_cache(maxsize=128)

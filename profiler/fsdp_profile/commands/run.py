@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_MAX_WARNINGS = 5  # printed after a run; the manifest has all
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile run`."""
@@ -35,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record; the exit code is the script's own."""
     from fsdp_profile.capture.launch import launch
-    from fsdp_profile.humanize import bytes_text
+    from fsdp_profile.errors import FsdpProfileError
     from fsdp_profile.ingest.finalize import finalize
     from fsdp_profile.ingest.manifest import write_manifest
     from fsdp_profile.layout import ranks_in
@@ -55,24 +57,36 @@ def run(args: argparse.Namespace) -> int:
         options=options,
         ranks=lambda: ranks_in(run_dir),
     )
-    manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
-    write_manifest(run_dir, manifest)
+    try:
+        manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+        write_manifest(run_dir, manifest)
+    except FsdpProfileError as e:  # the script's exit code counts, whatever became of its recording
+        _say(f"{e}; what was recorded is kept in {run_dir}")
+        return outcome.exit_code
+    _tell(run_dir, manifest, outcome)
+    return outcome.exit_code
+
+
+def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
+    """How it ended, what was missed, what it cost, where it is."""
+    from fsdp_profile.humanize import bytes_text
+
     if outcome.interrupted_by is not None:
-        _say(f"interrupted by signal {outcome.interrupted_by}")
+        _say(f"interrupted by signal {outcome.interrupted_by}; what was recorded is kept")
     elif outcome.exit_code:
         _say(_failure_line(manifest, outcome.first_failed_rank, outcome.exit_code))
-    for warning in manifest.warnings[:5]:
+    for warning in manifest.warnings[:_MAX_WARNINGS]:
         _say(f"warning: {warning}")
-    if len(manifest.warnings) > 5:
-        _say(f"{len(manifest.warnings) - 5} more warnings in {run_dir}/manifest.json")
+    if len(manifest.warnings) > _MAX_WARNINGS:
+        _say(f"{len(manifest.warnings) - _MAX_WARNINGS} more warnings in {run_dir}/manifest.json")
     receipt = manifest.receipt
+    num_ranks = sum(record.pid > 0 for record in manifest.ranks)
     _say(
         f"recorded {receipt.allocator_events:,} allocator events and {receipt.hook_events:,} hook events of "
-        f"{len(ranks_in(run_dir))} ranks ({bytes_text(receipt.raw_bytes)}); "
+        f"{num_ranks} rank{'s' if num_ranks != 1 else ''} ({bytes_text(receipt.raw_bytes)}); "
         f"{receipt.flush_ns / 1e9:.2f} s between steps, {receipt.convert_ns / 1e9:.2f} s afterwards"
     )
     _say(f"see it with: fsdp-profile show {run_dir}")
-    return outcome.exit_code
 
 
 def _say(line: str) -> None:

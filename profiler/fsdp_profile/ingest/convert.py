@@ -32,15 +32,24 @@ def convert_rank(run_dir: Path, rank: int) -> CaptureLog:
         InputError: the log holds nothing readable.
         OutputError: the tables cannot be written.
     """
-    log = read_capture_log(layout.capture_log(run_dir, rank))
-    trace = _device_trace(layout.raw_dir(run_dir, rank) / "kineto.json", rank, log)
-    tables = rank_tables(log, device_trace=trace)
+    log, tables = read_rank(run_dir, rank)
     try:
         for name, table in tables.items():
             write_table(layout.table_path(run_dir, rank, name), table)
     except OSError as e:
         raise OutputError(f"{layout.rank_dir(run_dir, rank)}: cannot write ({e.strerror or e})") from e
     return log
+
+
+def read_rank(run_dir: Path, rank: int) -> tuple[CaptureLog, dict[str, pa.Table]]:
+    """A rank's log and its tables, nothing written: for a run in a folder that is full or read-only.
+
+    Raises:
+        InputError: the log holds nothing readable.
+    """
+    log = read_capture_log(layout.capture_log(run_dir, rank))
+    trace = _device_trace(layout.raw_dir(run_dir, rank) / "kineto.json", rank, log)
+    return log, rank_tables(log, device_trace=trace)
 
 
 def _device_trace(path: Path, rank: int, log: CaptureLog) -> Trace | None:

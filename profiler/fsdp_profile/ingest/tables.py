@@ -51,8 +51,12 @@ def empty_table(table: str) -> pa.Table:
 def write_table(path: Path, table: pa.Table) -> None:
     """Write Parquet (zstd), whole or not at all."""
     partial = path.with_name(path.name + ".partial")
-    pq.write_table(table, partial, compression="zstd", compression_level=9)
-    partial.replace(path)
+    try:
+        pq.write_table(table, partial, compression="zstd", compression_level=9)
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
 
 
 def read_table(path: Path, table: str) -> pa.Table:
