@@ -265,6 +265,10 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("size_bytes", "int64?", "bytes of the whole array (gather output, scatter input, reduced tensor)"),
         ("group_size", "int32?", "ranks in the group"),
         ("transport", "string", "what carried it: 'gloo:all_reduce', a kernel's name"),
+        ("group", "string?", "name of the process group; '' when not recorded"),
+        ("group_description", "string?", "what torch calls the group, such as 'default_pg' or 'mesh_shard'"),
+        ("sequence", "int64?", "number of the collective in its group, where the recording tells"),
+        ("dtype", "string?", "element type, such as 'float32'; '' when not recorded"),
     ),
     "kernels": _columns(
         ("name", "string", "device kernel, or outermost operator on CPU"),

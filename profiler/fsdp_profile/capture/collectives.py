@@ -9,6 +9,7 @@ from typing import Any
 
 from fsdp_profile.capture.patching import Patcher, Wrap
 from fsdp_profile.capture.recorder import Recorder, nbytes, now
+from fsdp_profile.capture.units import dtype_text
 from fsdp_profile.schema import NO_UNIT, CollectiveKind, SpanKind
 
 _C10D = ("torch.distributed.distributed_c10d",)
@@ -72,7 +73,10 @@ def _record(recorder: Recorder, kind: CollectiveKind, start_ns: int, args: Any, 
     unit = recorder.unit
     if unit != NO_UNIT and kind in _WATCHED and hasattr(whole, "element_size"):
         recorder.watch(whole)
-    recorder.calls.append((kind.value, start_ns, now(), size, _group_size(args, kwargs), unit, recorder.prefetching))
+    group_size, name, description = _group_facts(args, kwargs)
+    recorder.calls.append(
+        (kind.value, start_ns, now(), size, group_size, unit, recorder.prefetching, name, description, _dtype(whole))
+    )
     if unit != NO_UNIT and kind in _UNIT_SPANS:
         recorder.span(unit, _UNIT_SPANS[kind].value, start_ns, size=size)
 
@@ -86,13 +90,27 @@ def _size(value: Any) -> int:
     return 0
 
 
-def _group_size(args: Any, kwargs: Any) -> int:
+def _dtype(value: Any) -> str:
+    """'float32' of a tensor or of a list of tensors; '' of anything else."""
+    if isinstance(value, list | tuple):
+        return _dtype(value[0]) if value else ""
+    return dtype_text(getattr(value, "dtype", None))
+
+
+def _group_facts(args: Any, kwargs: Any) -> tuple[int, str, str]:
+    """Size, name and description of the group of a call: the one given, else the default group."""
     group = kwargs.get("group")
     if group is None:
-        group = next((a for a in args if hasattr(a, "rank") and callable(getattr(a, "size", None))
-                      and not hasattr(a, "element_size")), None)  # fmt: skip
-    if group is not None:
-        return int(group.size())
-    import torch.distributed as dist
+        group = next((a for a in args if _is_group(a)), None)
+    if group is None:
+        import torch.distributed as dist
 
-    return int(dist.get_world_size()) if dist.is_initialized() else 0
+        if not dist.is_initialized():
+            return 0, "", ""
+        group = dist.group.WORLD
+    name = getattr(group, "group_name", "")
+    return int(group.size()), str(name), str(getattr(group, "group_desc", ""))
+
+
+def _is_group(value: Any) -> bool:
+    return hasattr(value, "rank") and callable(getattr(value, "size", None)) and not hasattr(value, "element_size")

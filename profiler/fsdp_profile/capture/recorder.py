@@ -12,6 +12,19 @@ from fsdp_profile.schema import NO_UNIT, Category, Phase
 
 now = time.time_ns
 
+CALL_COLUMNS = (
+    "collective",
+    "start_ns",
+    "end_ns",
+    "size_bytes",
+    "group_size",
+    "unit",
+    "prefetched",
+    "group",
+    "group_description",
+    "dtype",
+)
+
 
 class Recorder:
     """All events of one rank since the last flush."""
@@ -22,8 +35,8 @@ class Recorder:
         """(t_ns, address, size_bytes, category, unit, name, weak)"""
         self.spans: list[tuple[int, str, int, int, int, bool]] = []
         """(unit, kind, start_ns, end_ns, size_bytes, prefetched); kind is a SpanKind, or a region of DDP"""
-        self.calls: list[tuple[str, int, int, int, int, int, bool]] = []
-        """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched)"""
+        self.calls: list[tuple[str, int, int, int, int, int, bool, str, str, str]] = []
+        """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched, group, description, dtype)"""
         self.phases: list[tuple[int, str]] = [(now(), Phase.SETUP.value)]
         """(t_ns, phase that begins)"""
         self.steps: list[int] = []
@@ -120,10 +133,7 @@ class Recorder:
         taken = {
             "tags": _columns(self.tags, ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak")),
             "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched")),
-            "calls": _columns(
-                self.calls,
-                ("collective", "start_ns", "end_ns", "size_bytes", "group_size", "unit", "prefetched"),
-            ),
+            "calls": _columns(self.calls, CALL_COLUMNS),
             "phases": _columns(self.phases, ("t_ns", "phase")),
             "drops": _columns(self.drops, ("t_ns", "address")),
             "steps": list(self.steps),

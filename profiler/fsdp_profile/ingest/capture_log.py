@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 
 _TYPES = {"address": np.uint64, "prefetched": np.bool_, "weak": np.bool_}
-_TEXT = frozenset({"category", "name", "kind", "collective", "phase"})
+_TEXT = frozenset({"category", "name", "kind", "collective", "phase", "group", "group_description", "dtype"})
 
 
 class Words:
@@ -80,7 +80,18 @@ _EMPTY: dict[str, tuple[str, ...]] = {
     "operators": ("name", "start_ns", "end_ns", "thread"),
     "tags": ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak"),
     "spans": ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched"),
-    "calls": ("collective", "start_ns", "end_ns", "size_bytes", "group_size", "unit", "prefetched"),
+    "calls": (
+        "collective",
+        "start_ns",
+        "end_ns",
+        "size_bytes",
+        "group_size",
+        "unit",
+        "prefetched",
+        "group",
+        "group_description",
+        "dtype",
+    ),
     "phases": ("t_ns", "phase"),
     "drops": ("t_ns", "address"),
 }
@@ -148,6 +159,9 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
     log.buckets[step] = [u for u in log.units.values() if u["kind"] == "DDP_BUCKET"]
     for name in ("tags", "spans", "calls", "phases", "drops"):
         parts[name].append(_decode(log.words, chunk[name]))
+    calls = parts["calls"][-1]
+    for absent in {"group", "group_description", "dtype"} - set(calls):  # an older capture
+        calls[absent] = np.zeros(len(calls["unit"]), np.int32)
     for column, values in chunk.get("device", {}).items():
         log.device.setdefault(column, []).extend(values)
     if "cuda" in chunk:

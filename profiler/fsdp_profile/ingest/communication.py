@@ -106,7 +106,13 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
         "size_bytes": [int(s) if s >= 0 else None for s in size],
         "group_size": [int(g) if g >= 0 else None for g in group],
         "transport": carried_by,
+        **{name: (_of_calls(calls[name], call), vocabulary) for name in ("group", "group_description", "dtype")},
     }
+
+
+def _of_calls(codes: Array, call: Array) -> Array:
+    """Words of the calls of each collective; the empty word where there is none."""
+    return np.where(call >= 0, codes[call], 0) if len(codes) else np.zeros(len(call), np.int32)
 
 
 def call_around(start: Array, end: Array, t_ns: Array) -> Array:

@@ -65,4 +65,6 @@ def device_collective_columns(trace: Trace, log: CaptureLog, clock: Clock) -> di
         "size_bytes": found.column("size_bytes").to_pylist(),
         "group_size": found.column("group_size").to_pylist(),
         "transport": list(strings(trace.events, "name")[event]),
+        **{name: found.column(name).to_pylist() for name in ("group", "group_description", "dtype")},
+        "sequence": found.column("seq").to_pylist(),
     }

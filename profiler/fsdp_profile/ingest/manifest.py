@@ -136,6 +136,7 @@ def write_manifest(run_dir: Path, manifest: Manifest) -> None:
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         partial.replace(path)
     except OSError as e:
+        partial.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({e.strerror or e})") from e
 
 

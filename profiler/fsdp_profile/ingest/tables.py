@@ -37,7 +37,7 @@ def make_table(table: str, columns: Mapping[str, Any]) -> pa.Table:
     for column in TABLES[table]:
         if column.name not in columns:
             assert column.nullable, f"{table}.{column.name} is missing"
-            arrays.append(pa.nulls(num_rows, _ARROW[column.type]))
+            arrays.append(_absent(column, num_rows))
         else:
             arrays.append(_array(column, columns[column.name]))
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table))
@@ -75,7 +75,7 @@ def read_table(path: Path, table: str) -> pa.Table:
         if column.name not in found.column_names:
             if not column.nullable:
                 raise SchemaError(f"{path}: column '{column.name}' is missing; record the run again")
-            arrays.append(pa.nulls(found.num_rows, _ARROW[column.type]))
+            arrays.append(_absent(column, found.num_rows))
             continue
         array = found.column(column.name)
         want = _ARROW[column.type]
@@ -115,6 +115,13 @@ def _num_rows(columns: Mapping[str, Any]) -> int:
     return len(value[0]) if isinstance(value, tuple) else len(value)
 
 
+def _absent(column: Column, num_rows: int) -> pa.Array:
+    """A nullable column that is not there: null, and for text the empty word."""
+    if column.type == "string":
+        return _array(column, (np.zeros(num_rows, np.int32), [""]))
+    return pa.nulls(num_rows, _ARROW[column.type])
+
+
 def _array(column: Column, value: Any) -> pa.Array:
     if isinstance(value, pa.ChunkedArray):
         value = value.combine_chunks()
@@ -125,4 +132,4 @@ def _array(column: Column, value: Any) -> pa.Array:
         return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(vocabulary), pa.string()))
     if isinstance(value, pa.DictionaryArray):
         return value.cast(_ARROW["string"])
-    return pa.array([str(v) for v in value], pa.string()).dictionary_encode()
+    return pa.array(["" if v is None else str(v) for v in value], pa.string()).dictionary_encode()
