@@ -6,6 +6,7 @@ from pathlib import Path
 
 from builder import RunBuilder
 from rich.console import Console
+from rich.style import Style
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.manifest import Model, RankRecord, Receipt
@@ -43,8 +44,11 @@ NO_GPU = {
 
 def printed(renderable: object, *, width: int, colour: bool = False) -> str:
     """What a console of this width prints."""
+    # rich keeps the codes of a style in the colours of the first console that used it.
+    Style.parse.cache_clear()
     out = io.StringIO()
     console = Console(
+        _environ={"TERM": "xterm"},
         file=out,
         width=width,
         force_terminal=colour,
