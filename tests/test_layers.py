@@ -19,7 +19,7 @@ ALLOWED = {
     PROFILER / "humanize.py": set(),
     PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
-    PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest"},
+    PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},
     PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "rich"},
     PROFILER / "commands": BASE
     | {f"fsdp_profile.{floor}" for floor in FLOORS}

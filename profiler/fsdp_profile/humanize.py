@@ -34,6 +34,19 @@ def ns_text(duration_ns: int | None) -> str:
     return f"{duration_ns / 1e9:.2f} s"
 
 
+def rate_text(bytes_per_s: float | None) -> str:
+    """A bandwidth in GB/s (1e9, as nccl-tests print it).
+
+    >>> rate_text(23_024_927_536.0), rate_text(1_500_000.0), rate_text(None)
+    ('23.02 GB/s', '1.50 MB/s', 'not recorded')
+    """
+    if bytes_per_s is None:
+        return "not recorded"
+    if bytes_per_s >= 1e9:
+        return f"{bytes_per_s / 1e9:.2f} GB/s"
+    return f"{bytes_per_s / 1e6:.2f} MB/s"
+
+
 def ratio_text(ratio: float | None) -> str:
     """A ratio as a percentage; a small non-zero ratio never reads as zero.
 

@@ -57,7 +57,11 @@ def find_runs(path: Path) -> list[Path]:
     Raises:
         InputError: nothing there, or no run in it.
     """
-    if not path.exists():
+    try:
+        is_there = path.exists()
+    except OSError as e:
+        raise InputError(f"{str(path)[:80]}...: cannot be looked up ({e.strerror})") from e
+    if not is_there:
         raise InputError(f"{path}: no such file or folder")
     if is_run(path):
         return [path]

@@ -13,6 +13,7 @@ from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Ending, Ph
 @pytest.fixture(autouse=True)
 def _eighty_columns(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COLORTERM", "truecolor")  # rich keeps the codes of a style, for whichever test comes next
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -322,6 +323,19 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
             "exposed_ns": 8,
             "overlapped_ns": 2,
             "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10}},
+        },
+        "across_ranks": {
+            "matched": 0,
+            "unmatched": 1,
+            "unmatched_why": {"the ranks of its group are not known": 1},
+            "clock": {
+                "offset_ns": None,
+                "residual_ns": None,
+                "reason": "no collective was recorded by all of its ranks",
+            },
+            "stragglers": [],
+            "never_joined": [],
+            "by_kind": {},
         },
         "findings": [],
         "receipt": {"hook_events": 0, "allocator_events": 0, "flush_ns": 0, "raw_bytes": 0, "convert_ns": 0},

@@ -141,3 +141,24 @@ def test_only_blocks_without_a_reported_free_are_called_so(history: tuple[list[E
     alloc_rows = [row for row, event in enumerate(events) if event[2] > 0]
     unreported = {alloc_rows[i] for i in np.flatnonzero(pair(events).blocks.free_unreported)}
     assert unreported <= lost
+
+
+def test_shared_memory_reported_with_a_total_of_zero_is_added_to_the_totals() -> None:
+    ledger = pair_cpu_events(
+        t_ns=np.array([1, 2, 3, 4, 5]),
+        address=np.array([100, 900, 200, 900, 100], np.uint64),
+        delta_bytes=np.array([8, 2048, 4, -2048, -8]),
+        reported_bytes=np.array([8, 0, 12, 0, 4]),
+        operator=np.zeros(5, np.int32),
+        transport=np.full(5, -1),
+        transport_end_ns=np.zeros(0, np.int64),
+    )
+    assert ledger.samples.allocated_bytes.tolist() == [8, 2056, 2060, 12, 4]
+    assert ledger.samples.reported_bytes is not None
+    assert ledger.samples.reported_bytes.tolist() == [8, 2056, 2060, 12, 4]
+
+
+def test_a_free_down_to_zero_is_the_allocators_own() -> None:
+    ledger = pair([(1, 100, 8), (2, 100, -8), (3, 200, 4)])
+    assert ledger.samples.reported_bytes is not None
+    assert ledger.samples.reported_bytes.tolist() == [8, 0, 4]

@@ -1,7 +1,8 @@
 """Collectives of one rank: how long they took and how much of that was exposed.
 
-Exposed is collective time with no compute beside it. Compute is the union of device kernels that are not
-communication; on CPU the union of the outermost operators of the training thread that are not.
+Exposed is collective time with no compute beside it. Compute is the union of device kernels that are neither
+communication nor copies and fills of memory; on CPU of the outermost operators of the training thread that are no
+communication.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,12 @@ import numpy as np
 
 from fsdp_profile.analysis.intervals import covered_ns, length_ns, union
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.tables import numbers, strings, words
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+_MEMORY_WORK = ("Memcpy", "Memset", "memcpy", "memset")
+"""Device work that is no compute, as Kineto names it; HTA draws the same line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +28,8 @@ class KindTotal:
     size_bytes: int | None
     """Sum of the whole arrays' bytes; None when one of them was not recorded."""
     total_ns: int
+    exposed_ns: int | None = None
+    """Of the total, the part with no compute beside it; None when no compute was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +56,7 @@ def collective_summary(run: Run, *, rank: int) -> CollectiveSummary | None:
     start, end = numbers(table, "start_ns")[trained], numbers(table, "end_ns")[trained]
     kind = strings(table, "kind").astype(str)[trained]
     size = table.column("size_bytes").to_numpy(zero_copy_only=False)[trained]
+    compute = compute_spans(run, rank=rank)
     by_kind = {}
     for word in sorted(set(kind)):
         mine = kind == word
@@ -58,9 +65,11 @@ def collective_summary(run: Run, *, rank: int) -> CollectiveSummary | None:
             count=int(mine.sum()),
             size_bytes=None if np.isnan(float(total)) else int(total),
             total_ns=int((end[mine] - start[mine]).sum()),
+            exposed_ns=None
+            if compute is None
+            else int((end[mine] - start[mine] - covered_ns(compute, start[mine], end[mine])).sum()),
         )
     spans = union(start, end)
-    compute = compute_spans(run, rank=rank)
     exposed = None
     if compute is not None:
         exposed = length_ns(*spans) - int(covered_ns(compute, *spans).sum())
@@ -83,4 +92,6 @@ def compute_spans(run: Run, *, rank: int) -> tuple[Ints, Ints] | None:
     kernels = run.table("kernels", rank=rank)
     if kernels.num_rows == 0:
         return None
-    return union(numbers(kernels, "start_ns"), numbers(kernels, "end_ns"))
+    codes, listed = words(kernels, "name")
+    computes = np.array([not name.startswith(_MEMORY_WORK) for name in listed], np.bool_)[codes]
+    return union(numbers(kernels, "start_ns")[computes], numbers(kernels, "end_ns")[computes])

@@ -3,10 +3,12 @@
 Keys are stable. Absent measurements are null, with the reason in "not_recorded".
 """
 
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
+from fsdp_profile.analysis.across import Across, across_ranks, by_kind
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.memory import Peak, conservation
 from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
@@ -67,6 +69,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "reported_rank": rank,
         "units": [_unit(u) for u in unit_summaries(run, rank=rank)] if rank is not None else [],
         "collectives": _collectives(collectives),
+        "across_ranks": _across(across_ranks(run)),
         "findings": [],
         "receipt": msgspec.to_builtins(manifest.receipt),
         "warnings": list(manifest.warnings),
@@ -138,5 +141,28 @@ def _collectives(summary: CollectiveSummary | None) -> dict[str, Any] | None:
         "by_kind": {
             kind: {"count": total.count, "bytes": total.size_bytes, "ns": total.total_ns}
             for kind, total in summary.by_kind.items()
+        },
+    }
+
+
+def _across(found: Across) -> dict[str, Any]:
+    """Waits are sums over the ranks, transfers over the collectives, bandwidths medians; offsets by rank."""
+    clock = found.clock
+    offsets = None if clock.offset_ns is None else {str(rank): ns for rank, ns in sorted(clock.offset_ns.items())}
+    return {
+        "matched": found.num_matched,
+        "unmatched": found.num_unmatched,
+        "unmatched_why": dict(found.unmatched),
+        "clock": {"offset_ns": offsets, "residual_ns": clock.residual_ns, "reason": clock.reason},
+        "stragglers": [asdict(straggler) for straggler in found.stragglers],
+        "never_joined": [asdict(lost) for lost in found.never_joined],
+        "by_kind": {
+            kind: {
+                "matched": total.count,
+                "wait_ns": total.wait_ns,
+                "transfer_ns": total.transfer_ns,
+                "busbw_bytes_per_s": total.busbw_bytes_per_s,
+            }
+            for kind, total in by_kind(found).items()
         },
     }

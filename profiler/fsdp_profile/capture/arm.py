@@ -74,8 +74,15 @@ def _hide_own_frames() -> None:
 
 
 def _without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
+    first = _skip_own(traceback)
+    shown = first
+    while shown is not None:
+        shown.tb_next = _skip_own(shown.tb_next)
+        shown = shown.tb_next
+    return first
+
+
+def _skip_own(traceback: TracebackType | None) -> TracebackType | None:
     while traceback is not None and traceback.tb_frame.f_code.co_filename.startswith(_OWN_CODE):
         traceback = traceback.tb_next
-    if traceback is not None:
-        traceback.tb_next = _without_own_frames(traceback.tb_next)
     return traceback

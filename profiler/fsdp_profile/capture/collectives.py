@@ -38,10 +38,49 @@ _UNIT_SPANS = {
 }
 
 
+# Every method of a process group that returns a Work; the public functions all come through here.
+_GROUP_METHODS = (
+    "allreduce", "allreduce_coalesced", "reduce", "allgather", "_allgather_base", "allgather_coalesced",
+    "allgather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter", "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced", "alltoall_base", "alltoall", "send", "recv", "recv_anysource", "barrier",
+    "broadcast", "_end_coalescing",
+)  # fmt: skip
+
+
 def install(patcher: Patcher, recorder: Recorder) -> None:
-    """Wrap every collective of torch.distributed.distributed_c10d."""
+    """Wrap every collective of torch.distributed.distributed_c10d, and the works of every process group."""
+    owner = ("torch._C._distributed_c10d",)
+    for method in _GROUP_METHODS:
+        name = f"ProcessGroup.{method}"
+        patcher.wrap(owner, name, _registering(recorder), feature="works of collectives", optional=True)
+    patcher.wrap(owner, "Work.wait", _waited(recorder), feature="works of collectives", optional=True)
     for name, kind in _KINDS.items():
         patcher.wrap(_C10D, name, _wrapper(patcher, recorder, kind), feature=f"collective {name}", optional=True)
+
+
+def _registering(recorder: Recorder) -> Wrap:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def issue(*args: Any, **kwargs: Any) -> Any:
+            work = original(*args, **kwargs)
+            if recorder.enabled and hasattr(work, "is_completed"):
+                recorder.add_work(work)
+            return work
+
+        return issue
+
+    return make
+
+
+def _waited(recorder: Recorder) -> Wrap:
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(work: Any, *args: Any, **kwargs: Any) -> Any:
+            out = original(work, *args, **kwargs)
+            recorder.forget_work(work)
+            return out
+
+        return wait
+
+    return make
 
 
 def _wrapper(patcher: Patcher, recorder: Recorder, kind: CollectiveKind) -> Wrap:
@@ -53,10 +92,7 @@ def _wrapper(patcher: Patcher, recorder: Recorder, kind: CollectiveKind) -> Wrap
             recorder.local.in_collective = True
             start_ns = now()
             try:
-                work = original(*args, **kwargs)
-                if work is not None and hasattr(work, "is_completed"):
-                    recorder.pending_works.append(work)
-                return work
+                return original(*args, **kwargs)
             finally:
                 recorder.local.in_collective = False
                 with patcher.guarded("collectives"):
@@ -108,8 +144,9 @@ def _group_facts(args: Any, kwargs: Any) -> tuple[int, str, str]:
         if not dist.is_initialized():
             return 0, "", ""
         group = dist.group.WORLD
-    name = getattr(group, "group_name", "")
-    return int(group.size()), str(name), str(getattr(group, "group_desc", ""))
+    if not _is_group(group):  # this rank is not in it
+        return 0, "", ""
+    return int(group.size()), str(getattr(group, "group_name", "")), str(getattr(group, "group_desc", ""))
 
 
 def _is_group(value: Any) -> bool:

@@ -25,6 +25,7 @@ class CpuWindow:
 
     def __init__(self) -> None:
         self._profiler: Any = None
+        self._is_paused = False
         self.is_starting = False
         """True while our own profiler starts, which must not be taken for the script's."""
 
@@ -58,6 +59,16 @@ class CpuWindow:
             _release(profiler)
             if was_enabled:
                 gc.enable()
+
+    def pause(self) -> None:
+        """Record no more operators where this torch can pause (2.5 on); what is there stays until `stop`."""
+        toggle = getattr(self._profiler, "toggle_collection_dynamic", None)
+        if toggle is None or self._is_paused:
+            return
+        from torch.profiler import ProfilerActivity
+
+        self._is_paused = True
+        toggle(enable=False, activities=[ProfilerActivity.CPU])
 
     def abandon(self) -> None:
         """Give the profiler up without reading it."""

@@ -94,6 +94,7 @@ class DdpHooks:
             if self._recorder.enabled:
                 with self._patcher.guarded("DDP buckets"):
                     self._recorder.span(NO_UNIT, BUCKET_REGION, start_ns)
+                    self._recorder.forward_ends()
             return out
 
         return post_forward

@@ -141,7 +141,12 @@ class Fsdp2Hooks:
             if self._recorder.enabled and group._sharded_state is not before:
                 with self._patcher.guarded("FSDP2 reshards"):
                     size = sum(nbytes(t) for param in group.fsdp_params for t in param.all_gather_outputs)
-                    self._recorder.span(self._units.number(group), SpanKind.RESHARD.value, start_ns, size=size)
+                    unit = self._units.number(group)
+                    self._recorder.span(unit, SpanKind.RESHARD.value, start_ns, size=size)
+                    for param in group.fsdp_params:  # resharded to a smaller mesh: a larger shard stays
+                        kept = getattr(param, "_sharded_post_forward_param_data", None)
+                        if kept is not None:
+                            self._recorder.tag(kept, Category.UNSHARDED_PARAM, unit=unit, name=_param_name(param))
             return out
 
         return to_sharded

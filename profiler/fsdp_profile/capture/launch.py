@@ -17,6 +17,7 @@ from fsdp_profile import layout
 from fsdp_profile.capture.options import Options
 from fsdp_profile.errors import MissingExtraError, UsageError
 
+_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _SIGNAL_EXIT = 128  # shells report death by signal n as 128 + n
 
 
@@ -33,21 +34,23 @@ class Outcome:
     """Signal that ended the launcher itself."""
 
 
-def launch(
-    *, script: list[str], torchrun_args: list[str], run_dir: Path, options: Options, ranks: Callable[[], list[int]]
-) -> Outcome:
-    """Run `script` (path or -m module, then its arguments) on the ranks torchrun starts here; waits for the end.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What torchrun made of its arguments: ready to start."""
 
-    `ranks` tells the local global ranks afterwards (those that left a folder).
+    config: Any
+    command: Any
+    command_args: list[str]
+
+
+def prepare(*, script: list[str], torchrun_args: list[str]) -> Job:
+    """Have torchrun read its arguments; `script` is a path or -m module, then its arguments. Starts nothing.
 
     Raises:
         MissingExtraError: torch is not installed.
         UsageError: torchrun does not accept its arguments.
     """
     try:
-        from torch.distributed.elastic.multiprocessing.api import SignalException
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-        from torch.distributed.launcher.api import elastic_launch
         from torch.distributed.run import config_from_args, get_args_parser
     except ImportError as e:
         raise MissingExtraError("recording a run", "capture") from e
@@ -56,18 +59,54 @@ def launch(
         _use_free_port(args)
         with _quiet_agent():
             config, command, command_args = config_from_args(args)
-    except (ValueError, SystemExit) as e:
-        raise UsageError(f"torchrun does not accept {' '.join(torchrun_args)}: {e}") from e
-    with _environment(run_dir, options), _quiet_agent():
+    except (ValueError, RuntimeError, AssertionError, SystemExit) as e:
+        why = str(e).splitlines()[0] if str(e) else type(e).__name__
+        raise UsageError(f"torchrun does not accept {' '.join(torchrun_args)}: {why}") from e
+    return Job(config=config, command=command, command_args=command_args)
+
+
+def launch(job: Job, *, run_dir: Path, options: Options, ranks: Callable[[], list[int]]) -> Outcome:
+    """Start the ranks of a job here and wait for their end.
+
+    `ranks` tells the local global ranks afterwards (those that left a folder). Signals that end the job have their
+    former handlers back when this returns.
+    """
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import elastic_launch
+
+    with _environment(run_dir, options), _quiet_agent(), _own_signal_handlers():
         try:
-            elastic_launch(config=config, entrypoint=command)(*command_args)
+            elastic_launch(config=job.config, entrypoint=job.command)(*job.command_args)
         except ChildFailedError as e:
             return _failed(e)
         except SignalException as e:
-            return Outcome(exit_code=_SIGNAL_EXIT + e.sigval, interrupted_by=int(e.sigval))
+            return Outcome(exit_code=_SIGNAL_EXIT + int(e.sigval), interrupted_by=int(e.sigval))
         except KeyboardInterrupt:
-            return Outcome(exit_code=_SIGNAL_EXIT + signal.SIGINT, interrupted_by=int(signal.SIGINT))
+            return Outcome(exit_code=_SIGNAL_EXIT + int(signal.SIGINT), interrupted_by=int(signal.SIGINT))
     return Outcome(exit_code=0, rank_exit_codes=dict.fromkeys(ranks(), 0))
+
+
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """The agent of torch installs handlers that raise and leaves them; put the former ones back."""
+    before = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Finish what is short and must be whole (tables, the manifest) although signals keep coming."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _use_free_port(args: Any) -> None:

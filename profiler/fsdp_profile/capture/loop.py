@@ -16,12 +16,19 @@ class LoopHooks:
     """Phases BACKWARD and OPTIMIZER, tags of gradients and optimizer states, calls to the step tracker."""
 
     def __init__(
-        self, patcher: Patcher, recorder: Recorder, tracker: StepTracker, *, tag_grads: Callable[[], None]
+        self,
+        patcher: Patcher,
+        recorder: Recorder,
+        tracker: StepTracker,
+        *,
+        tag_grads: Callable[[], None],
+        when_quiet: Callable[[], None],
     ) -> None:
         self._patcher = patcher
         self._recorder = recorder
         self._tracker = tracker
         self._tag_grads = tag_grads
+        self._when_quiet = when_quiet
         self._handles: list[Any] = []
         self._registration: list[Any] = []
         self._phase_before: list[Phase] = []
@@ -134,6 +141,8 @@ class LoopHooks:
         def leave(region: Any, *exception: Any) -> Any:
             out = original(region, *exception)
             local.record_function_depth = max(getattr(local, "record_function_depth", 0) - 1, 0)
+            if not self._recorder.enabled:
+                self._when_quiet()
             return out
 
         return leave
@@ -144,9 +153,15 @@ class LoopHooks:
 
             @functools.wraps(wrapped)
             def step(*args: Any, **kwargs: Any) -> Any:
-                out = wrapped(*args, **kwargs)
-                self._settle()
-                return out
+                depth, phases = self._tracker.depth, len(self._phase_before)
+                try:
+                    return wrapped(*args, **kwargs)
+                finally:
+                    if self._tracker.depth != depth:  # it raised: the post hook was not called
+                        self._tracker.depth = depth
+                        del self._phase_before[phases:]
+                        self._recorder.enter_phase(Phase.OTHER)
+                    self._settle()
 
             return step
 

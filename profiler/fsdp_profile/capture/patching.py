@@ -1,7 +1,7 @@
 """Wrap functions of torch, each in one place, and say in one line what is lost where a name is missing.
 
-[Note: A hook never raises] The part of a wrapper that is ours runs in `guarded`: its first error switches that
-feature off for the rest of the process, is kept for the manifest, and the wrapped function runs as if alone.
+[Note: A hook never raises] The part of a wrapper that is ours runs in `guarded`: its first error is told on stderr
+and kept for the manifest, what it would have recorded is missing, and the wrapped function runs as if alone.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ class Patcher:
     def __init__(self) -> None:
         self.lost: dict[str, str] = {}
         """Feature -> why it is not recorded."""
-        self._undo: list[tuple[Any, str, Any]] = []
+        self._undo: list[tuple[Any, str, Any, Any]] = []
 
     def lose(self, feature: str, why: str) -> None:
         """Note that a feature is not recorded, and warn once on stderr."""
@@ -55,18 +55,20 @@ class Patcher:
             wrapper = make(original)
             _skip_by_dynamo(wrapper)
             functools.update_wrapper(wrapper, original)
-            setattr(owner, last, staticmethod(wrapper) if isinstance(static, staticmethod) else wrapper)
-            self._undo.append((owner, last, static))
+            installed = staticmethod(wrapper) if isinstance(static, staticmethod) else wrapper
+            setattr(owner, last, installed)
+            self._undo.append((owner, last, static, installed))
             return True
         if not optional:
             self.lose(feature, f"{attribute} is not in {modules[0]} of this torch")
         return False
 
     def remove_all(self) -> None:
-        """Put every original back."""
+        """Put every original back, but where somebody wrapped ours since: there ours stays and does nothing."""
         while self._undo:
-            owner, name, original = self._undo.pop()
-            setattr(owner, name, original)
+            owner, name, original, installed = self._undo.pop()
+            if inspect.getattr_static(owner, name, None) is installed:
+                setattr(owner, name, original)
 
 
 def _import(name: str) -> Any:

@@ -3,6 +3,7 @@
 Times are unix nanoseconds (`time.time_ns`), the clock of Kineto and of the allocator's history.
 """
 
+import sys
 import threading
 import time
 import weakref
@@ -66,12 +67,14 @@ class Recorder:
         A DTensor means its local part. A weak tag gives way to any other tag of the same block.
         """
         local = getattr(tensor, "_local_tensor", tensor)
+        if type(local).__name__ == "FakeTensor":
+            return
         try:
             storage = local.untyped_storage()
             size = storage.nbytes()
             address = storage.data_ptr() if size else 0
-        except (RuntimeError, NotImplementedError, AttributeError):
-            return  # a fake, meta or functional tensor has no address
+        except Exception:
+            return  # a meta, lazy or functional tensor has no address
         if address:
             self.tags.append((now(), address, size, category.value, unit, name, weak))
 
@@ -102,7 +105,15 @@ class Recorder:
                 for inner in self.open_spans[i:]:
                     self.span(inner[0], inner[1], inner[2])
                 del self.open_spans[i:]
+                if not self.open_spans:
+                    self.forward_ends()
                 return
+
+    def forward_ends(self) -> None:
+        """A root's forward is over. With autograd off no backward follows (an evaluation): the phase ends here."""
+        torch = sys.modules.get("torch")
+        if self.phase is Phase.FORWARD and torch is not None and not torch.is_grad_enabled():
+            self.enter_phase(Phase.OTHER)
 
     def close_all_spans(self) -> None:
         """Whatever is still open ends now (an exception, or the end of the process)."""
@@ -120,13 +131,24 @@ class Recorder:
         """Whether this thread issues an all-gather ahead of its use."""
         return bool(getattr(self.local, "prefetching", False))
 
+    def add_work(self, work: Any) -> None:
+        """An asynchronous collective was issued; those that are over are let go, and their tensors with them."""
+        self.pending_works = [w for w in self.pending_works if not w.is_completed()]
+        self.pending_works.append(work)
+
+    def forget_work(self, work: Any) -> None:
+        """The collective is over."""
+        if self.pending_works:
+            self.pending_works = [w for w in self.pending_works if w is not work and not w.is_completed()]
+
     def is_quiet(self) -> bool:
         """No record_function open on this thread, no asynchronous collective under way.
 
         See [Note: Never stop inside a record_function] in cpu_window.
         """
         self.pending_works = [work for work in self.pending_works if not work.is_completed()]
-        return not self.pending_works and not getattr(self.local, "record_function_depth", 0)
+        is_open = bool(getattr(self.local, "record_function_depth", 0))
+        return not self.pending_works and not is_open and not _functional_works()
 
     def drain(self) -> dict[str, Any]:
         """Everything since the last flush, as columns; the lists are empty afterwards."""
@@ -142,6 +164,13 @@ class Recorder:
         for events in (self.tags, self.spans, self.calls, self.phases, self.drops, self.steps):
             events.clear()
         return taken
+
+
+def _functional_works() -> int:
+    """Functional collectives nobody waited for yet; 0 where torch does not tell (before 2.7)."""
+    c10d = sys.modules.get("torch._C._distributed_c10d")
+    count = getattr(c10d, "_get_work_registry_size", None)
+    return int(count()) if count is not None else 0
 
 
 def nbytes(tensor: Any) -> int:

@@ -5,6 +5,7 @@ A flush happens after every step (where [Note: Never stop inside a record_functi
 
 import atexit
 import contextlib
+import ctypes
 import os
 import platform
 import sys
@@ -47,7 +48,9 @@ class Session:
         self.fsdp1 = Fsdp1Hooks(self.patcher, self.recorder, self.units, **hooks)
         self.fsdp2 = Fsdp2Hooks(self.patcher, self.recorder, self.units, **hooks)
         self.ddp = DdpHooks(self.patcher, self.recorder, self.units, **hooks)
-        self.loop = LoopHooks(self.patcher, self.recorder, self.tracker, tag_grads=self.ddp.tag_grads)
+        self.loop = LoopHooks(
+            self.patcher, self.recorder, self.tracker, tag_grads=self.ddp.tag_grads, when_quiet=self._close_window
+        )
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
         self.cpu_window: CpuWindow | None = None
         self.cuda_history: CudaHistory | None = None
@@ -57,9 +60,28 @@ class Session:
         """End of the last flush: the pause before it belongs to no step."""
         self._described: dict[int, dict[str, Any]] = {}
         self._is_over = False
+        self._is_closing = False
         self._pid = os.getpid()
         self.writer.write("rank", _process_facts(rank))
         atexit.register(self._process_ends)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        """A forked child records nothing, and must not hang when it ends.
+
+        Destructors of libkineto and of gloo's groups wait for threads that the child does not have (in any process
+        that used torch.profiler and forks). So the child never frees its groups, and when it ends by exit() it leaves
+        before C++ destructors run; Python has flushed by then.
+        """
+        self.recorder.enabled = False
+        used_profiler, self.cpu_window = self.cpu_window is not None, None
+        if used_profiler:
+            with contextlib.suppress(OSError, AttributeError):
+                libc = ctypes.CDLL(None)
+                libc.on_exit(libc._exit, None)
+                c10d = sys.modules.get("torch.distributed.distributed_c10d")
+                for group in list(c10d._world.pg_map) if c10d is not None else ():
+                    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
     # The hooks call these.
 
@@ -124,15 +146,27 @@ class Session:
     def _step_ended(self, end_ns: int) -> None:
         recorder = self.recorder
         if not recorder.enabled:
+            self._close_window()
             return
         recorder.steps.append(end_ns)
         step, recorder.step = recorder.step, recorder.step + 1
-        if recorder.phase is Phase.BACKWARD or not recorder.is_quiet():
-            return
         if recorder.step >= self.options.last_step:
-            self._finish("window ended")
-        else:
+            # The hooks rest from here on; the profiler stops at the first moment at which it may.
+            recorder.enabled = False
+            self._is_closing = True
+            self._close_window()
+        elif recorder.phase is not Phase.BACKWARD and recorder.is_quiet():
             self._flush(step)
+
+    def _close_window(self) -> None:
+        """End the recording once it may be stopped; see [Note: Never stop inside a record_function]."""
+        if not self._is_closing or self.recorder.phase is Phase.BACKWARD:
+            return
+        if self.recorder.is_quiet():
+            self._is_closing = False
+            self._finish("window ended")
+        elif self.cpu_window is not None:
+            self.cpu_window.pause()
 
     def _process_ends(self) -> None:
         """At exit, also after an exception; a forked child that inherited us does nothing."""

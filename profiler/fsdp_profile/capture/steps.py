@@ -22,7 +22,8 @@ class StepTracker:
     def __init__(self, on_boundary: Boundary) -> None:
         self._on_boundary = on_boundary
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._depth = 0
+        self.depth = 0
+        """Optimizer steps under way, one inside another."""
         self._cycle_known = False
         self._cycle: set[int] = set()
         self._seen: set[int] = set()
@@ -36,15 +37,15 @@ class StepTracker:
 
     def step_begins(self, optimizer: Any) -> None:
         """Before optimizer.step."""
-        self._depth += 1
-        if self._depth == 1 and not self._cycle_known and id(optimizer) in self._seen:
+        self.depth += 1
+        if self.depth == 1 and not self._cycle_known and id(optimizer) in self._seen:
             self._cycle_known, self._cycle = True, set(self._seen)
             self._end_step(self._last_end_ns)
 
     def step_ends(self, optimizer: Any, *, in_backward: bool) -> None:
         """After optimizer.step, its record_function still open."""
-        self._depth -= 1
-        if self._depth:
+        self.depth -= 1
+        if self.depth:
             return
         self._scaler_saw_step = True
         self._last_end_ns = now()
@@ -70,7 +71,7 @@ class StepTracker:
 
     def settle(self, *, in_backward: bool) -> None:
         """A place where a pending step may end: after Optimizer.step, at zero_grad, before a forward."""
-        if self._pending and self._depth == 0 and not in_backward:
+        if self._pending and self.depth == 0 and not in_backward:
             self._end_step(self._last_end_ns)
 
     def _end_step(self, end_ns: int) -> None:

@@ -20,7 +20,9 @@ def run(args: argparse.Namespace) -> int:
     import os
     import sys
 
+    from fsdp_profile.analysis.run import load_run
     from fsdp_profile.errors import MissingExtraError, UsageError
+    from fsdp_profile.layout import is_run
 
     if args.port is not None and not 1 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: not a port; give 1 to 65535")
@@ -28,6 +30,9 @@ def run(args: argparse.Namespace) -> int:
         from fsdp_dashboard import launch
     except ImportError as e:
         raise MissingExtraError("the dashboard", "dashboard") from e
+    for path in args.runs:
+        if is_run(path):
+            load_run(path)  # a run that cannot be opened is said here, not in the browser
     command = launch.command(args.runs, port=args.port, browser=not args.no_browser)
     sys.stdout.flush()
     os.execve(command[0], command, launch.environment(args.runs))

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+_TORCHRUN_TEXT = ("--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr")
+_TORCHRUN_NUMBERS = ("--node-rank", "--master-port", "--max-restarts")
 _MAX_WARNINGS = 5  # printed after a run; the manifest has all
 
 
@@ -27,16 +29,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-kineto", action="store_true", help="do not keep Kineto traces")
     parser.add_argument("--no-allocator", action="store_true", help="do not record allocator events")
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
-    for option in ("--nnodes", "--node-rank", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr",
-                   "--master-port", "--max-restarts"):  # fmt: skip
+    for option in _TORCHRUN_TEXT:
         parser.add_argument(option, metavar="X", help="as in torchrun")
+    for option in _TORCHRUN_NUMBERS:
+        parser.add_argument(option, metavar="N", type=int, help="as in torchrun")
     parser.add_argument("script", help="the training script (or module with -m)")
     parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def run(args: argparse.Namespace) -> int:
     """Record; the exit code is the script's own."""
-    from fsdp_profile.capture.launch import launch
+    from fsdp_profile.capture.launch import launch, prepare, undisturbed
     from fsdp_profile.errors import FsdpProfileError
     from fsdp_profile.ingest.finalize import finalize
     from fsdp_profile.ingest.manifest import write_manifest
@@ -46,20 +49,19 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args)
     nproc = _nproc(args.nproc_per_node)
     world_size = nproc * _nodes(args.nnodes)
+    job = prepare(
+        script=[*(["-m"] if args.module else []), args.script, *args.script_args],
+        torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
+    )
     run_dir = _claim(args, world_size)
     started = _started(args, run_dir, world_size)
     write_manifest(run_dir, started)
     _say(f"recording {args.script} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
-    outcome = launch(
-        script=[*(["-m"] if args.module else []), args.script, *args.script_args],
-        torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
-        run_dir=run_dir,
-        options=options,
-        ranks=lambda: ranks_in(run_dir),
-    )
+    outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
     try:
-        manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
-        write_manifest(run_dir, manifest)
+        with undisturbed():
+            manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+            write_manifest(run_dir, manifest)
     except FsdpProfileError as e:  # the script's exit code counts, whatever became of its recording
         _say(f"{e}; what was recorded is kept in {run_dir}")
         return outcome.exit_code
@@ -150,16 +152,7 @@ def _options(args: argparse.Namespace) -> Any:
 
 
 def _torchrun_args(args: argparse.Namespace) -> list[str]:
-    names = (
-        "nnodes",
-        "node_rank",
-        "rdzv_backend",
-        "rdzv_endpoint",
-        "rdzv_id",
-        "master_addr",
-        "master_port",
-        "max_restarts",
-    )
+    names = [option.removeprefix("--").replace("-", "_") for option in (*_TORCHRUN_TEXT, *_TORCHRUN_NUMBERS)]
     given = ((name, getattr(args, name)) for name in names)
     return [f"--{name.replace('_', '-')}={value}" for name, value in given if value is not None]
 

@@ -20,6 +20,7 @@ from fsdp_profile.errors import FsdpProfileError, InputError, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from fsdp_profile.analysis.across import Across
     from fsdp_profile.analysis.ranks import RankSummary
     from fsdp_profile.analysis.run import Run
 
@@ -92,7 +93,7 @@ class _Reader:
         if section is None:
             return self._overview(ranks, rank)
         if section == "ranks":
-            part = ranks_report(ranks)
+            part = ranks_report(ranks, self._across())
         elif rank is not None:
             part = {"memory": self._memory, "units": self._units, "collectives": self._collectives}[section](rank)
         else:
@@ -137,9 +138,16 @@ class _Reader:
 
     def _collectives(self, rank: int) -> RenderableType:
         from fsdp_profile.analysis.collectives import collective_summary
-        from fsdp_profile.report.collectives import collectives_report
+        from fsdp_profile.report.collectives import across_report, collectives_report
+        from fsdp_profile.report.parts import sections
 
-        return collectives_report(self._ask(collective_summary, rank), rank=rank)
+        mine = collectives_report(self._ask(collective_summary, rank), rank=rank)
+        return sections([mine, across_report(self._across())])
+
+    def _across(self) -> Across | None:
+        from fsdp_profile.analysis.across import across_ranks
+
+        return self._ask(lambda run, *, rank: across_ranks(run), None)
 
     def _ranks(self) -> list[RankSummary]:
         from fsdp_profile.analysis.ranks import rank_summary
@@ -147,7 +155,7 @@ class _Reader:
         found = (self._ask(rank_summary, rank) for rank in self.run.ranks)
         return [summary for summary in found if summary is not None]
 
-    def _ask(self, question: Callable[..., T], rank: int) -> T | None:
+    def _ask(self, question: Callable[..., T], rank: int | None) -> T | None:
         """The answer; None and one more problem when the files do not give it."""
         try:
             with damage(self.run.path):

@@ -113,6 +113,8 @@ def read_capture_log(path: Path) -> CaptureLog:
             for number, line in enumerate(file, start=1):
                 try:
                     record = msgspec.json.decode(line)
+                    if not isinstance(record, dict):
+                        raise msgspec.DecodeError("not an object")
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     log.warnings.append(
                         f"{path.name}: line {number} is cut short (process killed, or disk full); dropped"

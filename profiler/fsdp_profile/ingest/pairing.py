@@ -71,6 +71,7 @@ def pair_cpu_events(
 
     Bytes that were there before the first event (another profiler's) become one block without address.
     """
+    reported_bytes = _with_mapped(delta_bytes, reported_bytes)
     base = int(reported_bytes[0] - delta_bytes[0]) if len(t_ns) else 0
     if base > 0:
         t_ns, address = np.insert(t_ns, 0, t_ns[0]), np.insert(address, 0, 0)
@@ -117,6 +118,28 @@ def pair_cpu_events(
         samples=samples,
         warnings=warnings,
     )
+
+
+def _with_mapped(delta: Array, reported: Array) -> Array:
+    """The allocator's totals with shared memory in them.
+
+    Mapped files and shared memory (a DataLoader's batches) are reported with a total of 0: they are not the
+    allocator's. Where such an event cannot be the allocator's own, its bytes are added to the totals that follow.
+    """
+    before = np.concatenate([[0], reported[:-1]])
+    is_mapped = (reported == 0) & (before + delta != 0)
+    if not is_mapped.any():
+        return reported
+    # The first event may follow a total we never saw, so only what is 0 without being a free to 0 counts.
+    rows = np.arange(len(reported))
+    last_own = np.maximum.accumulate(np.where(is_mapped, -1, rows))
+    own = np.where(last_own >= 0, reported[np.maximum(last_own, 0)], 0)
+    is_freed_to_zero = (delta < 0) & (own + delta == 0) & is_mapped
+    is_mapped &= ~is_freed_to_zero
+    last_own = np.maximum.accumulate(np.where(is_mapped, -1, rows))
+    own = np.where(last_own >= 0, reported[np.maximum(last_own, 0)], 0)
+    found: Array = own + np.where(is_mapped, delta, 0).cumsum()
+    return found
 
 
 def _next_at_same_address(address: Array) -> Array:

@@ -6,10 +6,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsdp_profile.errors import InputError, SchemaError
 from fsdp_profile.schema import TABLES, Column
+
+MAX_BYTES = 1 << 56
+"""Larger sizes in a table are damage."""
 
 _ARROW: dict[str, Any] = {
     "int64": pa.int64(),
@@ -84,8 +88,18 @@ def read_table(path: Path, table: str) -> pa.Table:
             raise SchemaError(
                 f"{path}: column '{column.name}' is {array.type}, schema says {column.type}; record the run again"
             )
+        if array.null_count and not column.nullable:
+            raise InputError(f"{path}: column '{column.name}' has holes; record the run again")
+        if column.name.endswith("_bytes") and _is_absurd(array):
+            raise InputError(f"{path}: column '{column.name}' holds sizes no machine has; record the run again")
         arrays.append(array if array.type == want else array.dictionary_encode())
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table)).unify_dictionaries().combine_chunks()
+
+
+def _is_absurd(array: pa.ChunkedArray) -> bool:
+    span = pc.min_max(array)
+    low, high = span["min"].as_py(), span["max"].as_py()
+    return low is not None and max(-low, high) > MAX_BYTES
 
 
 def numbers(table: pa.Table, name: str) -> np.ndarray[Any, Any]:

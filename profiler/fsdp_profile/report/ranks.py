@@ -1,4 +1,4 @@
-"""Ranks side by side: peaks, processes, and how each ended."""
+"""Ranks side by side: peaks, processes, how each ended, and who made the others wait."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -7,12 +7,15 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fsdp_profile.analysis.across import Across
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.stragglers import Straggler
 from fsdp_profile.humanize import bytes_text, ns_text
+from fsdp_profile.report.collectives import never_joined_text
 from fsdp_profile.report.memory import unit_cell
 from fsdp_profile.report.palette import FAILURE
-from fsdp_profile.report.parts import Field, Grid, Name, facts, heading, note, plain, sections, shortened
+from fsdp_profile.report.parts import Field, Grid, Name, facts, heading, lines, note, plain, sections, shortened
 from fsdp_profile.schema import Ending
 
 MANY_RANKS: Final = 16
@@ -42,15 +45,57 @@ def rank_peaks(ranks: Sequence[RankSummary]) -> RenderableType | None:
     return Group(title, spread_rows, Text(), note(f"the worst {WORST} of {len(known)}"), _peaks(worst))
 
 
-def ranks_report(ranks: Sequence[RankSummary]) -> RenderableType:
-    """All ranks: their peaks, then their processes."""
+def ranks_report(ranks: Sequence[RankSummary], across: Across | None = None) -> RenderableType:
+    """All ranks: their peaks, their processes, and who made the others wait."""
     processes = Group(heading("Processes", "step time: the median after the first step"), _processes(ranks))
-    return sections([Group(heading("Peaks", "over the training steps"), _peaks(ranks)), processes])
+    peaks = Group(heading("Peaks", "over the training steps"), _peaks(ranks))
+    return sections([peaks, processes, stragglers_report(across)])
+
+
+def stragglers_report(found: Across | None) -> RenderableType | None:
+    """Ranks that came last, the one that cost most first; None where nothing was matched or missed."""
+    if found is None or not (found.num_matched or found.never_joined) or found.is_single_rank:
+        return None
+    parts: list[RenderableType] = [heading("Last to come", f"in {found.num_matched:,} matched collectives")]
+    late = found.stragglers[:WORST]
+    if late:
+        parts.append(_stragglers(late))
+    elif found.num_matched:
+        parts.append(note("none: all ranks came to each at once"))
+    if len(found.stragglers) > WORST:
+        parts.append(note(f"the {WORST} that cost most, of {len(found.stragglers)} ranks that were last at least once"))
+    if found.never_joined:
+        parts.append(lines(map(never_joined_text, found.never_joined), style=FAILURE))
+    return Group(*parts)
+
+
+def _stragglers(late: Sequence[Straggler]) -> Grid:
+    counts = [
+        Field(header="times last", cells=[f"{s.times_last:,}" for s in late]),
+        Field(header="wait caused", cells=[ns_text(s.wait_caused_ns) for s in late]),
+    ]
+    units = [
+        Field(
+            header="mostly busy with",
+            cells=[unit_cell(s.worst_unit) for s in late],
+            justify="left",
+        ),
+        Field(header="late by", cells=[ns_text(s.worst_unit_late_ns) for s in late]),
+    ]
+    steps = [
+        Field(header="worst step", cells=[str(s.worst_step) for s in late]),
+        Field(header="late by", cells=[ns_text(s.worst_step_late_ns) for s in late]),
+    ]
+    return Grid(key=[Field(header="rank", cells=[str(s.rank) for s in late])], groups=[counts, units, steps])
 
 
 def endings(run: Run) -> Text:
     """How the run ended: one line when complete, else the ranks and why, in red."""
     records, world_size = run.manifest.ranks, run.manifest.world_size
+    if "imported" in run.manifest.extra:
+        if run.manifest.complete:
+            return Text(f"not told: {_counted(len(records))} imported")
+        return Text("NOT COMPLETE\nimported from files of which a part is missing: see the warnings", style=FAILURE)
     if run.manifest.complete:
         return Text(f"complete: {_counted(len(records) or world_size)} came to the end of the script")
     found: dict[tuple[str, int | None, str], list[int]] = {}

@@ -1,0 +1,46 @@
+"""What real scripts do beside training: the recording neither breaks it nor is broken by it."""
+
+from pathlib import Path
+
+import pytest
+from recording import SCRIPTS, fsdp_profile, torchrun
+
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.run import load_run
+
+ODD = str(SCRIPTS / "odd.py")
+WINDOW = list(range(8))  # steps of the default window
+STEPS_RECORDED = {
+    "pending": WINDOW,  # sends under way at every step's end
+    "patches": WINDOW,  # the script wraps what we wrapped
+    "raise": WINDOW,  # a step() that raised
+    "retain": WINDOW,  # asynchronous collectives waited for at once
+    "region": WINDOW,  # one record_function around the loop
+    "profiler": [],  # the script's own profiler has the right of way
+}
+
+
+@pytest.mark.parametrize("mode", STEPS_RECORDED)
+def test_output_and_exit_code_stay_the_scripts_own(tmp_path: Path, mode: str) -> None:
+    bare = torchrun("--nproc-per-node=2", ODD, mode)
+    ours = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), ODD, mode)
+    assert (bare.returncode, ours.returncode) == (0, 0), ours.stderr
+    assert sorted(ours.stdout.splitlines()) == sorted(bare.stdout.splitlines())
+    run = load_run(tmp_path / "run")
+    for rank in run.ranks:
+        assert memory.conservation(run, rank=rank).category_errors == 0
+        assert [peak.step for peak in memory.peak_of_steps(run, rank=rank)] == STEPS_RECORDED[mode]
+
+
+def test_a_forked_child_that_ends_by_sys_exit_does_not_hang(tmp_path: Path) -> None:
+    """Without us gloo's group may hang it as well, so there is nothing to compare with."""
+    ours = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), ODD, "fork")
+    assert ours.returncode == 0, ours.stderr
+    assert ours.stdout.count("child 3\n") == 2
+    assert [peak.step for peak in memory.peak_of_steps(load_run(tmp_path / "run"), rank=0)] == [0, 1]
+
+
+def test_the_script_s_own_profiler_is_said(tmp_path: Path) -> None:
+    ours = fsdp_profile("run", "-n", "1", "--no-kineto", "-o", str(tmp_path / "run"), ODD, "profiler")
+    assert "allocator events not recorded: the script runs its own torch.profiler, from step 0 on" in ours.stderr
+    assert not load_run(tmp_path / "run").manifest.complete
