@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import fsdp_profile
-from fsdp_profile.commands import build_parser, verbs
+from fsdp_profile.commands import build_parser, main, verbs
 from fsdp_profile.schema import CATEGORIES, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -74,3 +74,16 @@ MODULES = [
 def test_docstring_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.failed == 0
+
+
+def test_the_readme_shows_what_compare_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    block = re.search(r"```text\n(.*?)\.\.\.\n```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
+    assert block is not None
+    monkeypatch.setenv("COLUMNS", "100")
+    samples = [str(ROOT / "sample_runs" / name) for name in ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")]
+    assert main(["compare", *samples]) == 0
+    printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    shown = block.group(1).splitlines()
+    assert printed[: len(shown)] == shown

@@ -44,7 +44,7 @@ class Category(Word):
     OPTIMIZER_STATE = "OPTIMIZER_STATE"
     """Tensors in `optimizer.state`."""
     ACTIVATION = "ACTIVATION"
-    """Allocated in forward and still alive after it, recomputed ones included."""
+    """Allocated in forward and still alive after it, or in a unit's forward inside backward (recomputation)."""
     ALL_GATHER = "ALL_GATHER"
     """Buffers of all-gathers that are not the gathered parameters themselves."""
     REDUCE_SCATTER = "REDUCE_SCATTER"
