@@ -26,8 +26,8 @@ class UnitSummary:
     replicate_size: int
     num_gathers: int
     num_reshards: int
-    gathered_ns: int
-    """Time the unit's full parameters existed."""
+    gathered_ns: int | None
+    """Time the unit's full parameters existed; None where gathers but no reshards were recorded (imported traces)."""
     all_gather_ns: int | None
     """Transport or device time of its all-gathers; None where no collectives were recorded."""
     reduce_scatter_ns: int | None
@@ -112,8 +112,10 @@ def _count(spans: pa.Table, unit: int, kind: SpanKind) -> int:
     return int(_of(spans, unit, kind).sum())
 
 
-def _gathered_ns(run: Run, rank: int, unit: int) -> int:
+def _gathered_ns(run: Run, rank: int, unit: int) -> int | None:
     spans = run.table("unit_spans", rank=rank)
     mine = _of(spans, unit, SpanKind.UNSHARDED)
+    if not mine.any() and _count(spans, unit, SpanKind.ALL_GATHER):
+        return None
     end = np.minimum(numbers(spans, "end_ns")[mine], _last_ns(run, rank))
     return int((end - numbers(spans, "start_ns")[mine]).sum())
