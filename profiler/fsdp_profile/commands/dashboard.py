@@ -1,7 +1,8 @@
 """Open recorded runs in the browser.
 
-Starts Streamlit on 127.0.0.1; nothing leaves this machine and no usage statistics are sent. RUNS are run
-directories or folders of them; without any: ./runs, then the sample runs that came with the project.
+Starts Streamlit on 127.0.0.1; nothing leaves this machine and no usage
+statistics are sent. RUNS are run directories or folders of them; without any:
+./runs, then the sample runs that came with the project.
 """
 
 import argparse

@@ -1,6 +1,7 @@
 """Record the same small model under DDP and FSDP2 on this machine, and compare.
 
-Needs no GPU and no data: a small GPT on 2 ranks (CPU and gloo where there is no device). Takes under a minute.
+Needs no GPU and no data: a small GPT on 2 ranks (CPU and gloo where there is
+no device). Takes under a minute.
 """
 
 import argparse

@@ -1,8 +1,9 @@
 """Record an unmodified distributed training script.
 
-Starts the script on N local ranks through torchrun's own elastic agent and records allocator events, FSDP and DDP
-units, collectives and device samples beside it. The script's output, exit code and tracebacks stay its own.
-What was recorded is a folder: open it with `fsdp-profile show`, `compare` or `dashboard`.
+Starts the script on N local ranks through torchrun's own elastic agent and
+records allocator events, FSDP and DDP units, collectives and device samples
+beside it. The script's output and exit code stay its own. What was recorded is
+a folder: open it with `fsdp-profile show`, `compare` or `dashboard`.
 """
 
 import argparse
