@@ -25,7 +25,7 @@ def test_output_and_exit_code_stay_the_scripts_own(tmp_path: Path, mode: str) ->
     bare = torchrun("--nproc-per-node=2", ODD, mode)
     ours = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), ODD, mode)
     assert (bare.returncode, ours.returncode) == (0, 0), ours.stderr
-    assert sorted(ours.stdout.splitlines()) == sorted(bare.stdout.splitlines())
+    assert ours.stdout == bare.stdout
     run = load_run(tmp_path / "run")
     for rank in run.ranks:
         assert memory.conservation(run, rank=rank).category_errors == 0
@@ -36,7 +36,7 @@ def test_a_forked_child_that_ends_by_sys_exit_does_not_hang(tmp_path: Path) -> N
     """Without us gloo's group may hang it as well, so there is nothing to compare with."""
     ours = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), ODD, "fork")
     assert ours.returncode == 0, ours.stderr
-    assert ours.stdout.count("child 3\n") == 2
+    assert "child 3\n" in ours.stdout
     assert [peak.step for peak in memory.peak_of_steps(load_run(tmp_path / "run"), rank=0)] == [0, 1]
 
 

@@ -6,38 +6,23 @@ come from `_get_ddp_logging_data` (present in torch 2.4 .. 2.15) and equal the a
 """
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
-from fsdp_profile.capture.patching import Patcher
-from fsdp_profile.capture.recorder import Recorder, now
-from fsdp_profile.capture.units import UnitRegistry, dtype_text
+from fsdp_profile.capture.hooks import Original, UnitHooks
+from fsdp_profile.capture.recorder import now
+from fsdp_profile.capture.units import dtype_text
 from fsdp_profile.schema import NO_UNIT, Category, Phase, UnitKind
 
 MODULES = ("torch.nn.parallel.distributed",)
 BUCKET_REGION = "BUCKET_REGION"
 """Region in which DDP allocates buckets; not a SpanKind, for it is no unit's."""
 
-Original = Callable[..., Any]
 
+class DdpHooks(UnitHooks):
+    """The hooks of DDP."""
 
-class DdpHooks:
-    """The hooks of DDP; `on_root` is told the wrapped module at its first forward."""
-
-    def __init__(
-        self,
-        patcher: Patcher,
-        recorder: Recorder,
-        units: UnitRegistry,
-        *,
-        on_root: Callable[[Any], None],
-        on_forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
-    ) -> None:
-        self._patcher = patcher
-        self._recorder = recorder
-        self._units = units
-        self._on_root = on_root
-        self._on_forward = on_forward
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._started: weakref.WeakSet[Any] = weakref.WeakSet()
         self._buckets: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()

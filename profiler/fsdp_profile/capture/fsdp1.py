@@ -3,38 +3,22 @@
 Private names of `_flat_param` and `_runtime_utils`, identical in torch 2.4 .. 2.15.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from fsdp_profile.capture.patching import Patcher
-from fsdp_profile.capture.recorder import Recorder, nbytes, now
-from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.capture.hooks import Original, UnitHooks
+from fsdp_profile.capture.recorder import nbytes, now
+from fsdp_profile.capture.units import clean_name, dtype_text
 from fsdp_profile.schema import NO_UNIT, Category, Phase, SpanKind, UnitKind
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
 
-Original = Callable[..., Any]
 
+class Fsdp1Hooks(UnitHooks):
+    """The hooks of FSDP1."""
 
-class Fsdp1Hooks:
-    """The hooks of FSDP1; `on_root` is told the root module once its units are known."""
-
-    def __init__(
-        self,
-        patcher: Patcher,
-        recorder: Recorder,
-        units: UnitRegistry,
-        *,
-        on_root: Callable[[Any], None],
-        on_forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
-    ) -> None:
-        self._patcher = patcher
-        self._recorder = recorder
-        self._units = units
-        self._on_root = on_root
-        self._on_forward = on_forward
-        self._backward_since: dict[int, int] = {}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.replicas: dict[int, int] = {}
         """Unit -> copies of each shard (HYBRID_SHARD)."""
 
@@ -249,16 +233,6 @@ class Fsdp1Hooks:
         if flat_param.grad is not None:
             category = Category.UNSHARDED_GRAD if handle.uses_sharded_strategy else Category.SHARDED_GRAD
             self._recorder.tag(flat_param.grad, category, unit=unit, name="flat_param")
-
-    def _prefetch(self, original: Original) -> Original:
-        def prefetch(*args: Any, **kwargs: Any) -> Any:
-            self._recorder.local.prefetching = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._recorder.local.prefetching = False
-
-        return prefetch
 
 
 def describe(handle: Any, name: str | None, *, replicas: int = 1) -> dict[str, Any]:

@@ -4,12 +4,11 @@ Private names of `_fsdp_param_group` and `_fsdp_state`, the same in torch 2.4 ..
 moved in 2.6. `foreach_reduce` changed its signature five times, so reductions are seen through the collectives.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from fsdp_profile.capture.patching import Patcher
-from fsdp_profile.capture.recorder import Recorder, nbytes, now
-from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.capture.hooks import Original, UnitHooks
+from fsdp_profile.capture.recorder import nbytes, now
+from fsdp_profile.capture.units import clean_name, dtype_text
 from fsdp_profile.schema import Category, Phase, SpanKind, UnitKind
 
 PARAM_GROUP_MODULES = (
@@ -21,27 +20,12 @@ STATE_MODULES = (
     "torch.distributed._composable.fsdp._fsdp_state",
 )
 
-Original = Callable[..., Any]
 
+class Fsdp2Hooks(UnitHooks):
+    """The hooks of FSDP2."""
 
-class Fsdp2Hooks:
-    """The hooks of FSDP2; `on_root` is told the root module once its units are known."""
-
-    def __init__(
-        self,
-        patcher: Patcher,
-        recorder: Recorder,
-        units: UnitRegistry,
-        *,
-        on_root: Callable[[Any], None],
-        on_forward: Callable[[Any, tuple[Any, ...], dict[str, Any]], None],
-    ) -> None:
-        self._patcher = patcher
-        self._recorder = recorder
-        self._units = units
-        self._on_root = on_root
-        self._on_forward = on_forward
-        self._backward_since: dict[int, int] = {}
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._has_param_group = self._has_state = False
 
     def install_param_group(self) -> None:
@@ -216,16 +200,6 @@ class Fsdp2Hooks:
             accumulated = param.unsharded_accumulated_grad
             if accumulated is not None:
                 self._recorder.tag(accumulated, Category.UNSHARDED_GRAD, unit=unit, name=_param_name(param))
-
-    def _prefetch(self, original: Original) -> Original:
-        def prefetch(*args: Any, **kwargs: Any) -> Any:
-            self._recorder.local.prefetching = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._recorder.local.prefetching = False
-
-        return prefetch
 
     def _lazy_init(self, original: Original) -> Original:
         def lazy_init(state: Any, *args: Any, **kwargs: Any) -> Any:

@@ -16,6 +16,12 @@ STEPS = 12
 calls = {"backward": 0, "all_reduce": 0}
 
 
+def say(*words):
+    """One rank prints: the lines of two would run into each other."""
+    if dist.get_rank() == 0:
+        print(*words, flush=True)
+
+
 def counted(name, function):
     def wrapper(*args, **kwargs):
         calls[name] += 1
@@ -46,7 +52,7 @@ def step(number):
         try:
             optimizer.step(lambda: 1 / 0)
         except ZeroDivisionError:
-            print("caught", flush=True)
+            say("caught")
     optimizer.step()
     optimizer.zero_grad()
     for work in pending:
@@ -54,8 +60,7 @@ def step(number):
     if mode == "retain":
         work = dist.all_reduce(torch.ones(1 << 20), async_op=True)
         work.wait()
-    if rank == 0:
-        print(f"step {number} loss {loss.item():.6f}", flush=True)
+    say(f"step {number} loss {loss.item():.6f}")
 
 
 if mode == "region":
@@ -66,17 +71,16 @@ elif mode == "profiler":
     with profile(activities=[ProfilerActivity.CPU]) as mine:
         for number in range(STEPS):
             step(number)
-    print("events", len(mine.events()) > 0, flush=True)
+    say("events", len(mine.events()) > 0)
 elif mode == "fork":
     step(0)
     child = os.fork()
     if child == 0:
         sys.exit(3)
-    print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    say("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     step(1)
 else:
     for number in range(STEPS):
         step(number)
-if rank == 0:
-    print(calls, flush=True)
+say(calls)
 dist.destroy_process_group()

@@ -92,5 +92,6 @@ for step in range(STEPS):
         loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    print(f"rank {dist.get_rank()} step {step} loss {loss.item():.6f}", flush=True)
+    if dist.get_rank() == 0:
+        print(f"step {step} loss {loss.item():.6f}", flush=True)
 dist.destroy_process_group()
