@@ -32,7 +32,7 @@ def test_a_rank_that_sleeps_in_one_unit_is_named(tmp_path: Path) -> None:
     )
     # Once a step, at the all-gather of the unit after it. No upper bound: the machine may be busy with other things.
     assert len(late) >= 2
-    assert late[0] >= 40 * MS
+    assert late[-1] >= 40 * MS
 
 
 def test_groups_of_a_real_mesh_are_matched_apart(recorded: Callable[[str], Run]) -> None:
