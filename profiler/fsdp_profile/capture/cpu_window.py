@@ -70,13 +70,6 @@ class CpuWindow:
         self._is_paused = True
         toggle(enable=False, activities=[ProfilerActivity.CPU])
 
-    def abandon(self) -> None:
-        """Give the profiler up without reading it."""
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            profiler.stop()
-            _release(profiler)
-
 
 def _release(profiler: Any) -> None:
     """Free Kineto's buffers now: a torch.profiler.profile sits in reference cycles and would keep them."""
