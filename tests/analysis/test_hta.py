@@ -1,6 +1,8 @@
 """HTA in a process of its own: what it says, what it cannot, and what happens without it."""
 
 import json
+import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +13,7 @@ from ingest.kineto_factory import document, kernel, launch, timed
 
 from fsdp_profile import layout
 from fsdp_profile.analysis import hta
-from fsdp_profile.analysis.hta import HtaTable, hta_tables, tables_of_traces
+from fsdp_profile.analysis.hta import HtaTable, device_traces, hta_tables, tables_of_traces
 from fsdp_profile.commands import main
 from fsdp_profile.errors import InputError, MissingExtraError
 
@@ -35,10 +37,14 @@ class Frame:
 class TraceAnalysis:
     def __init__(self, trace_files, trace_dir, include_last_profiler_step):
         print("chatter")
+        self.t = self
         self.files = trace_files
+    def get_ranks(self): return sorted(self.files)
     def get_comm_comp_overlap(self, visualize): return Frame()
     def get_temporal_breakdown(self, visualize): raise IndexError("list index out of range\\nmore")
-    def get_idle_time_breakdown(self, visualize): return (Frame(), None)
+    def get_idle_time_breakdown(self, ranks, visualize):
+        assert ranks == sorted(self.files)
+        return (Frame(), None)
     def get_gpu_kernel_breakdown(self, visualize):
         import os
         assert os.environ["HTA_DISABLE_NS_ROUNDING"] == "1"
@@ -53,7 +59,7 @@ def fake_hta(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "trace_analysis.py").write_text(FAKE)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "fake"), prepend=os.pathsep)
     monkeypatch.setitem(sys.modules, "hta", ModuleType("hta"))
     monkeypatch.setattr(hta.importlib.util, "find_spec", lambda name: object())
 
@@ -70,24 +76,64 @@ def test_each_analysis_is_a_table_or_hta_s_own_words(fake_hta: None, tmp_path: P
     assert [t.error for t in found[1:]] == [None, None, None]
 
 
-def test_the_verb_shows_both(fake_hta: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def traced(path: Path) -> tuple[RunBuilder, str]:
+    """Rank 0 computes 10 of the 40 ns in which it communicates; what its trace holds."""
     run = (
-        RunBuilder(path=tmp_path / "run")
+        RunBuilder(path=path)
         .set(device_type="cuda")
         .collective("ALL_GATHER", 0, 40)
         .kernel(10, 20)
+        .kernel(60, 80)
         .alloc(at=0, size=1)
-        .build()
     )
+    return run, json.dumps(document([launch(1, 1), kernel("gemm", 2, 3, correlation=1), timed("aten::mm", 0, 5)]))
+
+
+def test_the_verb_shows_both(fake_hta: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    builder, text = traced(tmp_path / "run")
+    run = builder.build()
     raw = layout.raw_dir(run.path, 0)
     raw.mkdir()
-    events = [launch(1, 1), kernel("gemm", 2, 3, correlation=1), timed("aten::mm", 0, 5)]
-    (raw / "kineto.json").write_text(json.dumps(document(events)))
+    (raw / "kineto.json").write_text(text)
     assert main(["hta", str(run.path)]) == 0
     out = capsys.readouterr().out
     assert "none: IndexError: list index out of range" in out
     assert "comp comm overlap pctg" in out
-    assert "25.0 %" in out  # ours: 10 of 40 ns
+    assert re.search(
+        r"^ +0 +25.00 % +25.00 % +- +25.00 % +- +37.50 %$", out, re.M
+    )  # ours: 10 of 40, 20 and 30 of 80 ns
+    assert "the same to two decimals wherever both have a number" in out
+
+
+def test_traces_of_an_imported_run_are_read_where_they_lie(
+    fake_hta: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder, text = traced(tmp_path / "run")
+    imported = [{"kind": "trace", "rank": 0, "file": "t.json"}, {"kind": "memory snapshot", "rank": 0, "file": "s"}]
+    command = ["fsdp-profile", "import", str(tmp_path / "t.json")]
+    run = builder.set(extra={"imported": imported}, command=command).build()
+    assert main(["hta", str(run.path)]) == 2
+    error = capsys.readouterr().err
+    assert "HTA reads the traces themselves, and t.json is not where it was at the import" in error
+    assert f"fsdp-profile hta {run.path} --traces FOLDER" in error
+
+    (tmp_path / "t.json").write_text(text)
+    assert main(["hta", str(run.path)]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "t.json").rename(tmp_path / "elsewhere" / "t.json")
+    assert main(["hta", str(run.path), "--traces", str(tmp_path)]) == 2
+    assert f"t.json is not in {tmp_path}" in capsys.readouterr().err
+    assert main(["hta", str(run.path), "--traces", str(tmp_path / "elsewhere")]) == 0
+
+
+def test_a_file_outside_the_folder_is_never_read(fake_hta: None, tmp_path: Path) -> None:
+    builder, text = traced(tmp_path / "run")
+    (tmp_path / "secret.json").write_text(text)
+    (tmp_path / "folder").mkdir()
+    imported = [{"kind": "trace", "rank": 0, "file": "../secret.json"}]
+    run = builder.set(extra={"imported": imported}).build()
+    with pytest.raises(InputError, match=r"secret\.json is not in"):
+        device_traces(run, folder=tmp_path / "folder")
 
 
 def test_a_crash_of_hta_is_one_table_with_its_last_words(

@@ -15,6 +15,7 @@ from typing import Any, Final
 from fsdp_profile import layout
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.errors import InputError, MissingExtraError
+from fsdp_profile.ingest.import_traces import TRACE
 
 TIMEOUT_S: Final = 900
 _TRACES: Final = ("kineto.json", "kineto.json.gz")
@@ -31,14 +32,14 @@ class HtaTable:
     """Why HTA gave none, in its own words; None when it did."""
 
 
-def hta_tables(run: Run, *, timeout_s: float = TIMEOUT_S) -> list[HtaTable]:
+def hta_tables(run: Run, *, folder: Path | None = None, timeout_s: float = TIMEOUT_S) -> list[HtaTable]:
     """HTA's temporal breakdown, overlap, idle time and kernel breakdown over the run's device traces.
 
     Raises:
         MissingExtraError: HTA is not installed.
-        InputError: the run has no trace with device activity.
+        InputError: the run has no trace with device activity, or an imported one is not where it was.
     """
-    return tables_of_traces(_device_traces(run), timeout_s=timeout_s)
+    return tables_of_traces(device_traces(run, folder=folder), timeout_s=timeout_s)
 
 
 def tables_of_traces(traces: dict[int, Path], *, timeout_s: float = TIMEOUT_S) -> list[HtaTable]:
@@ -70,19 +71,49 @@ def tables_of_traces(traces: dict[int, Path], *, timeout_s: float = TIMEOUT_S) -
     ]
 
 
-def _device_traces(run: Run) -> dict[int, Path]:
+def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
+    """The run's device traces by rank: those that capture kept, or those that were imported, where they lie now.
+
+    Args:
+        run: the run.
+        folder: where imported traces lie; None is where they lay at the import.
+
+    Raises:
+        InputError: the run has no trace with device activity, or an imported one is not there.
+    """
     found = {}
     for rank in run.ranks:
-        folder = layout.raw_dir(run.path, rank)
-        path = next((folder / name for name in _TRACES if (folder / name).exists()), None)
+        kept = layout.raw_dir(run.path, rank)
+        path = next((kept / name for name in _TRACES if (kept / name).exists()), None)
         if path is not None:
             found[rank] = path
+    if not found and run.manifest.device_type != "cpu":
+        found = _imported_traces(run, folder)
     if not found:
         why = "it ran on CPU" if run.manifest.device_type == "cpu" else "no Kineto trace was kept"
         raise InputError(
             f"{run.path}: no trace with device activity for HTA ({why}); "
             f"our own numbers: fsdp-profile show {run.path} collectives"
         )
+    return found
+
+
+def _imported_traces(run: Run, folder: Path | None) -> dict[int, Path]:
+    """A run that was imported holds the names of its traces, not the traces."""
+    given = {path.name: path for path in map(Path, run.manifest.command)}
+    found = {}
+    for told in run.manifest.extra.get("imported", []):
+        if told["kind"] != TRACE:
+            continue
+        name = Path(str(told["file"])).name
+        path = folder / name if folder is not None else given.get(name)
+        if path is None or not path.is_file():
+            where = "where it was at the import" if folder is None else f"in {folder}"
+            raise InputError(
+                f"{run.path}: HTA reads the traces themselves, and {name} is not {where}; "
+                f"say where with: fsdp-profile hta {run.path} --traces FOLDER"
+            )
+        found[int(told["rank"])] = path
     return found
 
 

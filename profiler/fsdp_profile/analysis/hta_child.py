@@ -37,7 +37,7 @@ def _answer(ask: Callable[[Any], Any], analysis: Any) -> dict[str, Any]:
 _QUESTIONS: dict[str, Callable[[Any], Any]] = {
     "temporal breakdown": lambda a: a.get_temporal_breakdown(visualize=False),
     "communication computation overlap": lambda a: a.get_comm_comp_overlap(visualize=False),
-    "idle time": lambda a: a.get_idle_time_breakdown(visualize=False)[0],
+    "idle time": lambda a: a.get_idle_time_breakdown(ranks=a.t.get_ranks(), visualize=False)[0],
     "kernel breakdown": lambda a: a.get_gpu_kernel_breakdown(visualize=False)[0],
 }
 
