@@ -17,7 +17,8 @@ from fsdp_dashboard import launch
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
-PAGES = ("overview", "memory", "units", "ranks")
+PAGES = ("overview", "memory", "units", "collectives", "ranks", "traces")
+OF_ONE_RUN = ("units", "collectives", "traces")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -55,7 +56,7 @@ def main(folder: Path, *, sizes: dict[str, tuple[int, int]], themes: tuple[str, 
 
 
 def _shoot(page: Page, address: str, name: str, path: Path) -> None:
-    query = urlencode([("run", run) for run in RUNS] + ([("units_run", RUNS[1])] if name == "units" else []))
+    query = urlencode([("run", run) for run in RUNS] + ([("units_run", RUNS[1])] if name in OF_ONE_RUN else []))
     page.goto(f"{address}/{'' if name == 'overview' else name}?{query}")
     page.wait_for_selector(".js-plotly-plot, [data-testid='stDataFrame'], [data-testid='stTable']", timeout=60_000)
     page.wait_for_timeout(2500)

@@ -46,6 +46,7 @@ class RunBuilder:
         }
         self._rank = 0
         self._rows: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+        self._totals: dict[int, dict[str, int]] = {}
         self._blocks: dict[int, list[dict[str, Any]]] = defaultdict(list)
 
     def rank(self, rank: int) -> "RunBuilder":
@@ -121,6 +122,11 @@ class RunBuilder:
     def kernel(self, start: int, end: int, *, name: str = "aten::mm", step: int = 0) -> "RunBuilder":
         return self.row("kernels", name=name, start_ns=start, end_ns=end, stream=0, step=step)
 
+    def totals(self, *, reserved: int, active: int) -> "RunBuilder":
+        """What the caching allocator reports at every event of this rank."""
+        self._totals[self._rank] = {"reserved_bytes": reserved, "active_bytes": active}
+        return self
+
     def device_sample(self, at: int, **values: Any) -> "RunBuilder":
         return self.row("device_samples", t_ns=at, **values)
 
@@ -166,6 +172,8 @@ class RunBuilder:
                 for s in rows["steps"]
             ]
             rows["allocations"], rows["memory_samples"] = _ledger(self._blocks[rank], rows)
+            for sample in rows["memory_samples"]:
+                sample.update(self._totals.get(rank, {}))
             for table, found in rows.items():
                 columns = {
                     c.name: [r.get(c.name) for r in found]

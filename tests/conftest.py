@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from recording import EXAMPLES, NUM_STEPS, RECORDINGS, fsdp_profile
+from recording import EXAMPLES, NUM_STEPS, RECORDINGS, TRAFFIC_RECORDINGS, fsdp_profile
 
 from fsdp_profile.analysis.run import Run, load_run
 
@@ -15,7 +15,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
 
     def get(name: str) -> Run:
         if name not in made:
-            script, ranks, flags = RECORDINGS[name]
+            script, ranks, flags = {**RECORDINGS, **TRAFFIC_RECORDINGS}[name]
             folder = tmp_path_factory.mktemp("runs") / name
             command = ["run", "-n", str(ranks), "-o", str(folder), str(EXAMPLES / script)]
             done = fsdp_profile(*command, "--steps", str(NUM_STEPS), *flags)

@@ -18,6 +18,16 @@ RECORDINGS = {
 }
 NUM_STEPS = 3
 
+TRAFFIC_RECORDINGS = {
+    "ddp_4": ("train_ddp.py", 4, ()),
+    "fsdp1_4": ("train_fsdp1.py", 4, ()),
+    "fsdp2_4": ("train_fsdp2.py", 4, ()),
+    "fsdp2_no_reshard": ("train_fsdp2.py", 2, ("--no-reshard",)),
+    "fsdp2_no_reshard_4": ("train_fsdp2.py", 4, ("--no-reshard",)),
+    "hsdp_2": ("train_hsdp.py", 2, ("--replicas", "2")),
+}
+"""More of the same, only for what depends on the number of ranks."""
+
 
 def fsdp_profile(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
     """Run the command line as a user would."""

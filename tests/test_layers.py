@@ -34,6 +34,13 @@ ALLOWED = {
     DASHBOARD / "tables.py": BASE
     | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"},
     DASHBOARD / "parts.py": BASE | {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis"},
+    **{
+        DASHBOARD / name: BASE | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pyarrow",
+                                  "fsdp_dashboard"}
+        for name in ("data_collectives.py", "data_traces.py")
+    },
+    DASHBOARD / "tables_collectives.py": BASE
+    | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},

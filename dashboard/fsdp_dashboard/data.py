@@ -95,20 +95,20 @@ def catalogue() -> Catalogue:
 
 def facts(ref: RunRef) -> RunFacts:
     """The manifest and the summary of every rank."""
-    manifest: Manifest = _ask(_manifest, ref)
-    found: list[RankSummary] = _ask(ranks.rank_summaries, ref)
+    manifest: Manifest = ask(_manifest, ref)
+    found: list[RankSummary] = ask(ranks.rank_summaries, ref)
     return RunFacts(label=ref.label, manifest=manifest, ranks=found)
 
 
 def not_recorded(ref: RunRef) -> dict[str, str]:
     """Field of `show --json` -> why it is null."""
-    document: dict[str, Any] = _ask(summary.run_summary, ref)
+    document: dict[str, Any] = ask(summary.run_summary, ref)
     return dict(document["not_recorded"])
 
 
 def comparison(refs: Sequence[RunRef]) -> Comparison:
     """The peaks of two or more runs against the one that replicates most."""
-    with _Damage(", ".join(ref.label for ref in refs)):
+    with Damage(", ".join(ref.label for ref in refs)):
         return _compared(tuple((str(ref.path), ref.stamp) for ref in refs))
 
 
@@ -117,7 +117,7 @@ def sharded_first(refs: Sequence[RunRef]) -> list[RunRef]:
 
     def replicates(ref: RunRef) -> bool:
         try:
-            manifest: Manifest = _ask(_manifest, ref)
+            manifest: Manifest = ask(_manifest, ref)
         except FsdpProfileError:
             return True
         return manifest.strategy in (Strategy.DDP, Strategy.NONE)
@@ -142,13 +142,13 @@ def rank_shown(run: RunFacts, rank: int | None) -> int:
 
 def recorded_steps(ref: RunRef, *, rank: int) -> list[int]:
     """Training steps with allocator events."""
-    found: list[int] = _ask(steps.recorded_steps, ref, rank=rank)
+    found: list[int] = ask(steps.recorded_steps, ref, rank=rank)
     return found
 
 
 def step_ledger(ref: RunRef, *, rank: int, step: int) -> StepLedger:
     """Memory over one step, with its phases and the units at work."""
-    found: StepLedger = _ask(steps.step_ledger, ref, rank=rank, step=step)
+    found: StepLedger = ask(steps.step_ledger, ref, rank=rank, step=step)
     return found
 
 
@@ -158,7 +158,7 @@ def peak(ref: RunRef, *, rank: int, step: int | None = None) -> Peak:
     Raises:
         InputError: no allocator events there.
     """
-    found: Peak | None = _ask(memory.peak, ref, rank=rank, step=step)
+    found: Peak | None = ask(memory.peak, ref, rank=rank, step=step)
     if found is None:
         where = "the training steps" if step is None else f"step {step}"
         raise InputError(f"rank {rank} has no allocator events in {where}; choose another rank or step")
@@ -167,35 +167,35 @@ def peak(ref: RunRef, *, rank: int, step: int | None = None) -> Peak:
 
 def peak_of_steps(ref: RunRef, *, rank: int) -> list[Peak]:
     """The peak of every training step."""
-    found: list[Peak] = _ask(memory.peak_of_steps, ref, rank=rank)
+    found: list[Peak] = ask(memory.peak_of_steps, ref, rank=rank)
     return found
 
 
 def biggest_blocks(ref: RunRef, *, rank: int, event: int) -> pa.Table:
     """The largest blocks live after an event: rows of `allocations`."""
-    return _ask(_biggest_blocks, ref, rank=rank, event=event)
+    return ask(_biggest_blocks, ref, rank=rank, event=event)
 
 
 def unit_names(ref: RunRef, *, rank: int) -> dict[int, str]:
     """Unit number -> its name."""
-    found: dict[int, str] = _ask(steps.unit_names, ref, rank=rank)
+    found: dict[int, str] = ask(steps.unit_names, ref, rank=rank)
     return found
 
 
 def unit_summaries(ref: RunRef, *, rank: int) -> list[UnitSummary]:
     """Every unit over the complete steps."""
-    found: list[UnitSummary] = _ask(units.unit_summaries, ref, rank=rank)
+    found: list[UnitSummary] = ask(units.unit_summaries, ref, rank=rank)
     return found
 
 
 def spans_between(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> pa.Table:
     """What the units did in a stretch of time."""
-    return _ask(steps.spans_between, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
+    return ask(steps.spans_between, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
 
 
 def step_durations_ns(ref: RunRef, *, rank: int) -> list[int]:
     """Length of each complete step."""
-    found: list[int] = [int(ns) for ns in _ask(ranks.step_durations_ns, ref, rank=rank)]
+    found: list[int] = [int(ns) for ns in ask(ranks.step_durations_ns, ref, rank=rank)]
     return found
 
 
@@ -218,9 +218,14 @@ def _biggest_blocks(run: Run, *, rank: int, event: int) -> pa.Table:
     return memory.blocks_at(run, rank=rank, event=event).slice(0, MAX_BLOCKS)
 
 
-def _ask(question: Callable[..., Any], ref: RunRef, **arguments: int | None) -> Any:
+def ask(question: Callable[..., Any], ref: RunRef, **arguments: int | None) -> Any:
+    """The cached answer of an analysis to a question about one run.
+
+    Raises:
+        InputError: the run's files do not give it.
+    """
     name = f"{question.__module__}.{question.__qualname__}"
-    with _Damage(ref.label):
+    with Damage(ref.label):
         return _answer(name, str(ref.path), ref.stamp, tuple(sorted(arguments.items())), _question=question)
 
 
@@ -236,7 +241,7 @@ def _compared(keys: tuple[tuple[str, tuple[int, int]], ...]) -> Comparison:
     return compare([load_run(path) for path, _ in keys])
 
 
-class _Damage:
+class Damage:
     """Files that contradict each other raise anything; the page gets one kind of error."""
 
     def __init__(self, label: str) -> None:
@@ -279,7 +284,7 @@ def _first_choice(refs: list[RunRef]) -> tuple[str, ...]:
     like = None
     for ref in refs[:_MAX_MANIFESTS]:
         try:
-            manifest: Manifest = _ask(_manifest, ref)
+            manifest: Manifest = ask(_manifest, ref)
         except FsdpProfileError:
             continue
         like = like or manifest

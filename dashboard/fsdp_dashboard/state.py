@@ -19,6 +19,8 @@ UNITS_RUN: Final = "units_run"
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
 ALL_STEPS: Final = "all"
+ALL_RANKS: Final = "all"
+MOST_EXPOSED_STEP: Final = "most exposed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,16 +30,18 @@ class Selection:
     runs: tuple[RunRef, ...] = ()
     rank: int | None = None
     """None: of each run the rank with the highest peak."""
+    all_ranks: bool = False
     step: int | None = None
-    """None: of each run the step of the peak."""
+    """None: of each run the step of the peak; of collectives the one with most exposed time."""
     all_steps: bool = False
     units_run: RunRef | None = None
-    """The run of the units page; None: the first one."""
+    """The run of the pages that show one (units, collectives, traces); None: the first one."""
 
     def query(self) -> dict[str, list[str]]:
         """The query parameters of a link to this selection."""
         step = ALL_STEPS if self.all_steps else self.step
-        chosen = {RANK: self.rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label}
+        rank = ALL_RANKS if self.all_ranks else self.rank
+        chosen = {RANK: rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label}
         found = {key: [str(value)] for key, value in chosen.items() if value is not None}
         return {RUN: [ref.label for ref in self.runs], **found}
 
@@ -60,9 +64,9 @@ def unknown_runs(catalogue: Catalogue) -> list[str]:
     return [label for label in st.query_params.get_all(RUN) if label and label not in catalogue.runs]
 
 
-def pick_rank(ranks: Iterable[int]) -> None:
+def pick_rank(ranks: Iterable[int], *, all_ranks: bool = False) -> None:
     """The rank picker; by default each run shows the rank with its highest peak."""
-    options = [WORST_RANK, *map(str, sorted(set(ranks)))]
+    options = [WORST_RANK, *([ALL_RANKS] if all_ranks else []), *map(str, sorted(set(ranks)))]
     st.selectbox("Rank", options, key=RANK, bind="query-params")
 
 
@@ -73,18 +77,25 @@ def pick_step(steps: Iterable[int], *, all_steps: bool = True) -> None:
     st.selectbox("Step", options, key=STEP, bind="query-params")
 
 
+def pick_exposed_step(steps: Iterable[int]) -> None:
+    """The step picker of collectives; by default the step with most exposed time."""
+    numbers = [str(step) for step in sorted(set(steps))]
+    st.selectbox("Step", [MOST_EXPOSED_STEP, *numbers], key=STEP, bind="query-params")
+
+
 def pick_units_run(refs: Sequence[RunRef]) -> None:
-    """Which of several runs the units page shows."""
+    """Which of several runs a page shows that has room for one."""
     st.selectbox("Run", [ref.label for ref in refs], key=UNITS_RUN, bind="query-params")
 
 
 def current(catalogue: Catalogue) -> Selection:
     """The selection as the widgets drawn so far say."""
     chosen = st.session_state.get(RUN) or []
-    step = st.session_state.get(STEP)
+    rank, step = st.session_state.get(RANK), st.session_state.get(STEP)
     return Selection(
         runs=tuple(catalogue.runs[label] for label in chosen if label in catalogue.runs),
-        rank=_number(st.session_state.get(RANK)),
+        rank=_number(rank),
+        all_ranks=rank == ALL_RANKS,
         step=_number(step),
         all_steps=step == ALL_STEPS,
         units_run=catalogue.runs.get(st.session_state.get(UNITS_RUN) or ""),

@@ -73,7 +73,7 @@ def blocks_table(blocks: pa.Table, names: dict[int, str]) -> pa.Table:
     return pa.table(
         {
             "category": blocks.column("category").to_pylist(),
-            f"size ({scale.name})": _sizes(sizes, scale),
+            f"size ({scale.name})": size_cells(sizes, scale),
             "unit": [_unit_name(unit, names) for unit in blocks.column("unit").to_pylist()],
             "tensor": blocks.column("name").to_pylist(),
             "allocated by": blocks.column("operator").to_pylist(),
@@ -91,15 +91,15 @@ def units_table(units: Sequence[UnitSummary]) -> pa.Table:
         {
             "unit": [unit_text(u.name) for u in units],
             "parameters": [u.numel for u in units],
-            f"sharded ({scale.name})": _sizes([u.sharded_bytes for u in units], scale),
-            f"unsharded ({scale.name})": _sizes([u.unsharded_bytes for u in units], scale),
+            f"sharded ({scale.name})": size_cells([u.sharded_bytes for u in units], scale),
+            f"unsharded ({scale.name})": size_cells([u.unsharded_bytes for u in units], scale),
             "over ranks": [u.shard_size for u in units],
             "gathers": [u.num_gathers for u in units],
             "reshards": [u.num_reshards for u in units],
-            "gathered (ms)": _ms([u.gathered_ns for u in units]),
-            "all-gather (ms)": _ms([u.all_gather_ns for u in units]),
-            "reduction (ms)": _ms([u.reduce_scatter_ns for u in units]),
-            "exposed (ms)": _ms([u.exposed_ns for u in units]),
+            "gathered (ms)": ms_cells([u.gathered_ns for u in units]),
+            "all-gather (ms)": ms_cells([u.all_gather_ns for u in units]),
+            "reduction (ms)": ms_cells([u.reduce_scatter_ns for u in units]),
+            "exposed (ms)": ms_cells([u.exposed_ns for u in units]),
         }
     )
 
@@ -112,13 +112,13 @@ def ranks_table(ranks: Sequence[RankSummary]) -> pa.Table:
     return pa.table(
         {
             "rank": [r.rank for r in ranks],
-            f"peak ({scale.name})": _sizes(sizes, scale),
-            f"set-up peak ({scale.name})": _sizes([r.setup_peak_bytes for r in ranks], scale),
-            f"reserved peak ({scale.name})": _sizes([r.reserved_peak_bytes for r in ranks], scale),
-            f"device used ({scale.name})": _sizes([r.device_used_peak_bytes for r in ranks], scale),
-            f"host RSS ({scale.name})": _sizes([r.host_rss_peak_bytes for r in ranks], scale),
+            f"peak ({scale.name})": size_cells(sizes, scale),
+            f"set-up peak ({scale.name})": size_cells([r.setup_peak_bytes for r in ranks], scale),
+            f"reserved peak ({scale.name})": size_cells([r.reserved_peak_bytes for r in ranks], scale),
+            f"device used ({scale.name})": size_cells([r.device_used_peak_bytes for r in ranks], scale),
+            f"host RSS ({scale.name})": size_cells([r.host_rss_peak_bytes for r in ranks], scale),
             "complete steps": [r.num_steps for r in ranks],
-            "median step (ms)": _ms([r.median_step_ns for r in ranks]),
+            "median step (ms)": ms_cells([r.median_step_ns for r in ranks]),
             "ending": [str(r.ending) if r else None for r in records],
             "exit code": pa.array([r.exit_code if r else None for r in records], pa.int64()),
             "message": [r.message if r else None for r in records],
@@ -177,12 +177,14 @@ def _unit_name(unit: int, names: dict[int, str]) -> str:
     return "" if unit == NO_UNIT else unit_text(names.get(unit, f"unit {unit}"))
 
 
-def _sizes(sizes: Sequence[int | None], scale: ByteScale) -> Any:
+def size_cells(sizes: Sequence[int | None], scale: ByteScale) -> Any:
+    """A column of bytes in the unit of a scale; None is an empty cell."""
     found = [None if size is None else round(float(scale.of(size)), _DECIMALS) for size in sizes]
     return pa.array(found, pa.float64())
 
 
-def _ms(durations_ns: Sequence[int | None]) -> Any:
+def ms_cells(durations_ns: Sequence[int | None]) -> Any:
+    """A column of durations in ms; None is an empty cell."""
     return pa.array([None if ns is None else round(ns / 1e6, _DECIMALS) for ns in durations_ns], pa.float64())
 
 

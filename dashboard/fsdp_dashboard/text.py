@@ -6,8 +6,12 @@ A name that comes from a run is put into a code span: no Markdown, TeX, emoji co
 import re
 
 from fsdp_dashboard.data import RunFacts
+from fsdp_profile.analysis.across import Across
+from fsdp_profile.analysis.clocks import Alignment
+from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.compare import ComparedRun, Comparison
 from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.stragglers import NeverJoined, Straggler
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.schema import Ending, Strategy
 
@@ -107,3 +111,77 @@ def receipt_facts(run: RunFacts) -> list[tuple[str, str]]:
         ("written", bytes_text(cost.raw_bytes)),
         ("time to write", f"{ns_text(cost.flush_ns)}, between steps"),
     ]
+
+
+def verdict_of_collectives(rank: int, found: CollectiveSummary, num_steps: int) -> str:
+    """How much of the collective time of a rank had no compute beside it, per step and in all."""
+    steps = "1 step" if num_steps == 1 else f"{num_steps:,} steps"
+    total, exposed = found.total_ns, found.exposed_ns
+    if exposed is None:
+        return (
+            f"**{ns_text(total // num_steps)}** of collective time per step ({ns_text(total)} over {steps} of rank "
+            f"{rank}). How much of it had no compute beside it is **not recorded**: no kernels or operators were."
+        )
+    each = f"**{ns_text(exposed // num_steps)} of {ns_text(total // num_steps)}**"
+    share = ratio_text(exposed / total if total else None)
+    whole = f"{ns_text(exposed)} of {ns_text(total)} over {steps} of rank {rank}"
+    return f"{each} of collective time per step had no compute beside it ({share}): {whole}."
+
+
+def clocks(clock: Alignment) -> str:
+    """How the ranks' clocks were put on one axis, or why they were not."""
+    if clock.offset_ns is None:
+        residual = "" if clock.residual_ns is None else f" (ends differ by {ns_text(clock.residual_ns)}, median)"
+        return f"The clocks of the ranks are **not aligned**: {code(clock.reason)}{residual}."
+    apart = [f"rank {rank} {_ahead(ns)}" for rank, ns in sorted(clock.offset_ns.items()) if ns]
+    residual = f"ends of the same collective agree within {ns_text(clock.residual_ns)} (median)"
+    if not apart:
+        return f"The clocks of the ranks are the same; {residual}."
+    lowest = min(clock.offset_ns)
+    more = f" and {len(apart) - _NAMED_RANKS} more" if len(apart) > _NAMED_RANKS else ""
+    named = ", ".join(apart[:_NAMED_RANKS])
+    return f"Clocks against rank {lowest}: {named}{more}; after that {residual}."
+
+
+def matched(found: Across) -> str:
+    """How many collectives were matched across ranks, and why the others were not."""
+    whole = found.num_matched + found.num_unmatched
+    why = "; ".join(f"{count:,} not: {reason}" for reason, count in found.unmatched.items())
+    pauses = ""
+    if found.num_after_pause:
+        pauses = (
+            f" {found.num_after_pause:,} came right after a pause in which the capture wrote; their waits are left out."
+        )
+    return (
+        f"{found.num_matched:,} of {whole:,} collectives were matched across ranks{'; ' + why if why else ''}.{pauses}"
+    )
+
+
+def never_joined(lost: NeverJoined) -> str:
+    """Which rank did not reach which collective, and whether it may have joined unseen."""
+    unit = "" if lost.unit is None else f" of {code(unit_text(lost.unit))}"
+    group = " ".join(word for word in (lost.group, lost.group_description) if word)
+    where = f"step {lost.step}" + (f", group {code(group)}" if group else "")
+    more = f", nor {lost.num_more:,} after it" if lost.num_more else ""
+    ended = "; its recording ends before that" if lost.recording_ended else ""
+    return f"Rank {lost.rank} never joined {code(lost.kind)} #{lost.index}{unit} ({where}){more}{ended}."
+
+
+def straggler(worst: Straggler, num_matched: int) -> str:
+    """The rank that cost most."""
+    unit = "" if worst.worst_unit is None else f", mostly busy with {code(unit_text(worst.worst_unit))}"
+    return (
+        f"Rank {worst.rank} came last in **{worst.times_last:,} of {num_matched:,}** matched collectives and made "
+        f"the others wait **{ns_text(worst.wait_caused_ns)}** in sum{unit}."
+    )
+
+
+def left_out(num_calls: int, num_stretches: int) -> str:
+    """What a timeline was too full to draw; empty when nothing."""
+    parts = [f"{num_calls:,} of the shortest collectives"] if num_calls else []
+    parts += [f"{num_stretches:,} of the shortest exposed stretches"] if num_stretches else []
+    return f"{' and '.join(parts)} are not drawn." if parts else ""
+
+
+def _ahead(offset_ns: int) -> str:
+    return f"{ns_text(abs(offset_ns))} {'ahead' if offset_ns > 0 else 'behind'}"

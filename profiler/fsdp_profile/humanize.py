@@ -1,5 +1,6 @@
 """Bytes, times and ratios as people read them. GiB is 2**30, GB is 1e9; the two are never mixed."""
 
+from collections.abc import Iterable
 from typing import Final
 
 _BINARY: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -67,3 +68,20 @@ def unit_text(name: str) -> str:
     ('(root)', 'layers.3')
     """
     return name or "(root)"
+
+
+def listed(ranks: Iterable[int]) -> str:
+    """Ranks in words, runs of them joined.
+
+    >>> listed([3]), listed([0, 1, 2, 5, 7, 6])
+    ('rank 3', 'ranks 0-2, 5-7')
+    """
+    found = sorted(set(ranks))
+    runs: list[list[int]] = []
+    for rank in found:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return f"rank{'s' if len(found) != 1 else ''} {text}"

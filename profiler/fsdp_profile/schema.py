@@ -117,6 +117,15 @@ class SpanKind(Word):
     """From the all-gather to the reshard: the time the unit's full parameters exist."""
 
 
+class Prefetch(Word):
+    """Who asked for an all-gather ahead of its unit's use."""
+
+    IMPLICIT = "IMPLICIT"
+    """The wrapper's default in backward: FSDP2 in reverse post-forward order, FSDP1 by its `backward_prefetch`."""
+    EXPLICIT = "EXPLICIT"
+    """The script: `set_modules_to_forward_prefetch`, `set_modules_to_backward_prefetch`, FSDP1's `forward_prefetch`."""
+
+
 class CollectiveKind(Word):
     """One call on a process group."""
 
@@ -166,8 +175,10 @@ class Ending(Word):
     """An exception nobody caught."""
     SIGNAL = "SIGNAL"
     """Killed by a signal, the launcher's own included (it ends the other ranks after a failure)."""
+    IMPORTED = "IMPORTED"
+    """Recorded elsewhere: the files do not tell."""
     UNKNOWN = "UNKNOWN"
-    """Not seen: recorded elsewhere, or the launcher itself was killed."""
+    """Not seen: the launcher itself was killed, or runs elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +234,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("start_ns", "int64", "host time"),
         ("end_ns", "int64", "host time; NOT_FREED for an UNSHARDED span still open at the end"),
         ("size_bytes", "int64", "bytes gathered, freed or reduced"),
-        ("prefetched", "bool", "issued on behalf of an earlier unit"),
+        ("prefetched", "bool", "issued ahead of the unit's own use"),
+        ("prefetch", "string?", "Prefetch; '' when not prefetched, or when the recording does not tell which"),
     ),
     "allocations": _columns(
         ("allocation", "int64", "number of the block; a block whose category changes has a row per part"),
@@ -269,6 +281,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("group_description", "string?", "what torch calls the group, such as 'default_pg' or 'mesh_shard'"),
         ("sequence", "int64?", "number of the collective in its group, where the recording tells"),
         ("dtype", "string?", "element type, such as 'float32'; '' when not recorded"),
+        ("launch_ns", "int64?", "device only: when the host's launching call returned; null when not known"),
     ),
     "kernels": _columns(
         ("name", "string", "device kernel, or outermost operator on CPU"),
@@ -276,6 +289,35 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("end_ns", "int64", ""),
         ("stream", "int64", "device stream, or thread on CPU"),
         ("step", "int32", ""),
+        ("launch_ns", "int64?", "device only: when the host's launching call returned; null when not known"),
+    ),
+    "segments": _columns(
+        ("address", "uint64", "device only: what the caching allocator reserved, piece by piece"),
+        ("size_bytes", "int64", ""),
+        ("start_ns", "int64", ""),
+        ("end_ns", "int64", "NOT_FREED when there at the end"),
+        ("start_event", "int64", "row of memory_samples at which it is there; 0: before the first event"),
+        ("end_event", "int64", "row of memory_samples at which it is gone; NOT_FREED"),
+        ("stream", "int64", "stream whose pool it belongs to"),
+        ("pool", "string", "private pool, such as a CUDA graph's: '0,0' is the default one; '' when not told"),
+        ("is_expandable", "bool", "part of an expandable segment"),
+    ),
+    "pending_frees": _columns(
+        ("address", "uint64", "device only: a block that was freed while a stream still used it"),
+        ("size_bytes", "int64", ""),
+        ("start_ns", "int64", "the free was requested"),
+        ("end_ns", "int64", "the free was completed; NOT_FREED"),
+        ("start_event", "int64", "row of memory_samples"),
+        ("end_event", "int64", "row of memory_samples; NOT_FREED"),
+        ("stream", "int64", "stream it was allocated on"),
+        ("pool", "string", "as in segments"),
+    ),
+    "ooms": _columns(
+        ("t_ns", "int64", "an allocation failed"),
+        ("event", "int64", "row of memory_samples: the last event before the failure"),
+        ("asked_bytes", "int64?", "null when the error does not tell"),
+        ("device_free_bytes", "int64?", "what the device said was free; null when not told, and on CPU"),
+        ("stream", "int64", "0 on CPU"),
     ),
     "device_samples": _columns(
         ("t_ns", "int64", ""),

@@ -8,7 +8,7 @@ from builder import RunBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsdp_profile.analysis.breakdown import NO_LAUNCHES, ON_CPU, TimeBreakdown, exposed_by_step
+from fsdp_profile.analysis.breakdown import NO_LAUNCHES, ON_CPU, TimeBreakdown, exposed_by_step, queued_spans
 from fsdp_profile.analysis.breakdown import step_breakdowns as by_step
 from fsdp_profile.analysis.breakdown import time_breakdown as breakdown
 from fsdp_profile.analysis.intervals import union
@@ -210,3 +210,16 @@ def test_recorded_cpu_runs_add_up(name):
             assert step.communication_ns > 0
         table = exposed_by_step(run, rank=rank)
         assert set(table.column("step").to_pylist()) >= set(found)
+
+
+def test_the_queue_is_read_from_the_tables(tmp_path):
+    """One kernel and one all-gather of known launch, one copy launched before the recording: it waits from 0 on."""
+    run = RunBuilder(path=tmp_path / "run").set(device_type="cuda").step(0, 0, 100)
+    for name, launch, start, end in (("Memcpy DtoD", None, 4, 6), ("gemm", 10, 20, 30)):
+        run.row("kernels", name=name, start_ns=start, end_ns=end, stream=7, step=0, launch_ns=launch)
+    run.row("kernels", name="first", start_ns=0, end_ns=1, stream=7, step=0, launch_ns=0)
+    run.collective("ALL_GATHER", 50, 60, launch_ns=45)
+    assert [spans.tolist() for spans in queued_spans(run.build(), rank=0)] == [[0, 10, 45], [4, 20, 50]]
+    found = breakdown(run.build(), rank=0)
+    # Idle 1..4, 6..20, 30..50; of it nothing waits in 6..10 and 30..45.
+    assert (found.idle_ns, found.host_bound_ns, found.host_bound_not_recorded) == (37, 19, None)

@@ -213,14 +213,14 @@ def test_a_folder_with_one_run_is_that_run(capsys, tmp_path):
 def test_json_has_the_keys_other_programs_rely_on(capsys, tmp_path):
     document = json.loads(shown(capsys, fsdp2_run(tmp_path).path, "--json"))
     keys = {
-        "": {"schema", "run", "ranks", "units", "collectives", "findings", "receipt", "not_recorded"},
+        "": {"schema", "run", "ranks", "units", "in_flight", "collectives", "findings", "receipt", "not_recorded"},
         "run": {"name", "strategy", "world_size", "device_type", "torch", "complete"},
         "ranks": {"rank", "peak", "reserved_peak_bytes", "device_used_peak_bytes", "setup_peak_bytes"},
         "units": {
             "name", "numel", "sharded_bytes", "unsharded_bytes", "num_gathers", "num_reshards", "gathered_ns",
             "all_gather_ns", "reduce_scatter_ns", "exposed_ns",
         },
-        "collectives": {"total_ns", "exposed_ns", "overlapped_ns", "by_kind"},
+        "collectives": {"total_ns", "exposed_ns", "overlapped_ns", "by_kind", "per_step"},
     }  # fmt: skip
     for place, expected in keys.items():
         found = document[place] if place else document
@@ -229,7 +229,7 @@ def test_json_has_the_keys_other_programs_rely_on(capsys, tmp_path):
     assert {"allocated_bytes", "step", "phase", "unit", "t_ns", "by_category", "unknown_ratio"} <= set(
         document["ranks"][0]["peak"]
     )
-    assert document["collectives"]["by_kind"]["ALL_GATHER"].keys() == {"count", "bytes", "ns"}
+    assert document["collectives"]["by_kind"]["ALL_GATHER"].keys() == {"count", "bytes", "ns", "exposed_ns"}
 
 
 def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
@@ -293,6 +293,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "reserved_peak_bytes": None,
                 "device_used_peak_bytes": None,
                 "host_rss_peak_bytes": None,
+                "waterfall": None,
                 "num_steps": 1,
                 "median_step_ns": None,
                 "ending": "COMPLETED",
@@ -318,12 +319,49 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "exposed_ns": 8,
             }
         ],
+        "in_flight": [
+            {
+                "phase": "FORWARD",
+                "step": 0,
+                "max_gathered": 1,
+                "gathered_bytes": 32,
+                "units": ["layers.0"],
+                "max_ahead": 1,
+                "ahead_bytes": 32,
+                "held_bytes": 32,
+            }
+        ],
         "collectives": {
             "total_ns": 10,
             "exposed_ns": 8,
             "overlapped_ns": 2,
-            "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10}},
+            "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10, "exposed_ns": 8}},
+            "per_step": {"size_bytes": 32, "wire_bytes": 16, "num_steps": 1},
         },
+        "time_by_step": [
+            {
+                "step": 0,
+                "span_ns": 90,
+                "compute_ns": 10,
+                "communication_ns": 10,
+                "exposed_ns": 8,
+                "memory_ns": 0,
+                "idle_ns": 72,
+                "host_bound_ns": None,
+                "host_bound_not_recorded": "it ran on CPU: host and device are one",
+                "overlapped_ns": 2,
+                "collectives": [
+                    {
+                        "phase": "FORWARD",
+                        "kind": "ALL_GATHER",
+                        "count": 1,
+                        "total_ns": 10,
+                        "exposed_ns": 8,
+                        "size_bytes": 32,
+                    }
+                ],
+            }
+        ],
         "across_ranks": {
             "matched": 0,
             "unmatched": 1,
@@ -337,6 +375,9 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
             "never_joined": [],
             "by_kind": {},
         },
+        "growth": [],
+        "kept_unsharded": [{"unit": 0, "name": "layers.0", "step": 0, "size_bytes": 32}],
+        "post_mortems": [],
         "findings": [],
         "receipt": {"hook_events": 0, "allocator_events": 0, "flush_ns": 0, "raw_bytes": 0, "convert_ns": 0},
         "warnings": [],

@@ -1,11 +1,15 @@
 """Runs of a small model as FSDP2 and as DDP, written by RunBuilder: 2 ranks, 3 steps, all numbers known."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from builder import RunBuilder
+from streamlit.testing.v1 import AppTest
 
+import fsdp_dashboard
+from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.manifest import Receipt
 from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
@@ -18,6 +22,23 @@ LAYER_BYTES, ROOT_BYTES = 776 * KIB, 520 * KIB
 T0 = 1_700_000_000_000_000_000
 
 MakeRun = Callable[..., Run]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
+    """opened(path, ..., page="memory", run=[...]) runs the app and shows a page of it."""
+
+    def open_(*paths: Path, page: str = "overview", **query: object) -> AppTest:
+        monkeypatch.setenv(launch.ENV_RUNS, os.pathsep.join(map(str, paths)))
+        app = AppTest.from_file(str(Path(fsdp_dashboard.__file__).with_name("app.py")), default_timeout=30)
+        app.query_params.update(query)
+        app.run()
+        if page != "overview":
+            app.switch_page(f"views/{page}.py").run()
+        assert not app.exception
+        return app
+
+    return open_
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ from playwright.sync_api import expect, sync_playwright
 
 from fsdp_dashboard import launch
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.collectives import collective_summary
 from fsdp_profile.analysis.compare import compare
 from fsdp_profile.analysis.ranks import rank_summaries
-from fsdp_profile.humanize import bytes_text, ratio_text
+from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
 
 CHROMIUM = next((p for p in ("/usr/bin/chromium", shutil.which("chromium")) if p and Path(p).exists()), None)
 FLAGS = [
@@ -30,7 +31,7 @@ FLAGS = [
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
 # Opened below the root, streamlit's page looks for the server beside the page's path too; it is not there.
-PROBE = re.compile(r"/(memory|units|ranks)/_stcore/(health|host-config)$")
+PROBE = re.compile(r"/(memory|units|collectives|ranks|traces)/_stcore/(health|host-config)$")
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
 
@@ -117,6 +118,11 @@ def drawn(page, count=1):
     """Wait for the figures; nothing may be wider than the screen."""
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=20_000)
     expect(page.locator(".js-plotly-plot")).to_have_count(count)
+    is_narrow(page)
+
+
+def is_narrow(page):
+    """Nothing went wrong, and nothing is wider than the screen."""
     expect(page.get_by_test_id("stException")).to_have_count(0)
     widths = "[...document.querySelectorAll('[data-testid=stMain], html')].map(e => e.scrollWidth - e.clientWidth)"
     assert page.evaluate(widths) == [0, 0]
@@ -161,11 +167,50 @@ def test_units_draw_the_spans_under_the_memory(visit, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_ranks_show_each_ranks_peak(visit, runs, size):
     page = visit(size, "/ranks")
-    drawn(page, count=4)
+    drawn(page, count=6)
     labels = page.locator(".annotation-text").all_text_contents()
     for run in runs:
         for rank in rank_summaries(run):
             assert bytes_text(rank.peak.allocated_bytes) in labels
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_collectives_draw_the_calls_of_a_step(visit, runs, size):
+    page = visit(size, "/collectives")
+    drawn(page, count=2)
+    legend = page.get_by_test_id("stHtml").first
+    for word in ("ALL_GATHER", "REDUCE_SCATTER", "exposed", "overlapped"):
+        expect(legend).to_contain_text(word)
+    ticks = page.locator(".js-plotly-plot").first.locator(".ytick text")
+    assert ticks.all_text_contents() == ["ALL_GATHER", "REDUCE_SCATTER"]
+    found = collective_summary(runs[1], rank=1)
+    steps = f"{ns_text(found.exposed_ns // 3)} of {ns_text(found.total_ns // 3)}"
+    expect(page.get_by_test_id("stMain")).to_contain_text(f"{steps} of collective time per step had no compute")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_traces_say_what_is_there_and_what_hta_needs(visit, size):
+    page = visit(size, "/traces")
+    main = page.get_by_test_id("stMain")
+    expect(main).to_contain_text("Kineto traces of fsdp2: not recorded", timeout=20_000)
+    expect(main).to_contain_text("HTA reads device streams, and this run was recorded on CPU")
+    is_narrow(page)
+
+
+def test_hovering_a_call_tells_what_was_recorded_of_it(visit):
+    page = visit("wide", "/collectives?run=ddp")
+    drawn(page, count=2)
+    hover = page.locator(".hoverlayer").first
+    for _ in range(20):  # the page may still move under the mouse
+        bar = page.locator(".js-plotly-plot").first.locator(".point path").first.bounding_box()
+        page.mouse.move(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2, steps=3)
+        page.wait_for_timeout(250)
+        if hover.text_content():
+            break
+    expect(hover).to_contain_text(re.compile(r"ALL_REDUCE, unit bucket \d"))
+    expect(hover).to_contain_text(re.compile(r"rank 1, BACKWARD"))
+    expect(hover).to_contain_text(re.compile(r"bytes \d+\.\d\d KiB"))
+    expect(hover).to_contain_text("waited 0.0 us, transfer 800.0 us")
 
 
 def test_a_choice_is_in_the_url_and_the_url_is_a_choice(visit, runs):
@@ -178,13 +223,33 @@ def test_a_choice_is_in_the_url_and_the_url_is_a_choice(visit, runs):
     peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=0).allocated_bytes)}"
     expect(page.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
     again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
+    drawn(again)
     expect(again.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
+
+
+def test_collectives_of_all_ranks_have_a_link(visit):
+    page = visit("wide", "/memory?run=fsdp2&step=0")
+    drawn(page)
+    page.get_by_test_id("stSidebarNavLink").filter(has_text="Collectives").click()
+    drawn(page, count=2)
+    page.get_by_test_id("stSelectbox").filter(has_text="Rank").locator("input").click()
+    page.get_by_role("option", name="all", exact=True).click()
+    page.wait_for_url("**/collectives?*rank=all*")
+    again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
+    drawn(again, count=2)
+    expect(again.get_by_test_id("stMain")).to_contain_text(", all ranks")
 
 
 def test_pages_are_reached_by_a_click_and_keep_the_runs(visit):
     page = visit("wide", "/?run=fsdp2")
     drawn(page)
-    there = (("Memory", "Memory", 1), ("Units", "Units", 1), ("Ranks", "Ranks", 2), ("Overview", "Where", 1))
+    there = (
+        ("Memory", "Memory", 1),
+        ("Units", "Units", 1),
+        ("Collectives", "Collectives", 2),
+        ("Ranks", "Ranks", 3),
+        ("Overview", "Where", 1),
+    )
     for name, heading, count in there:
         page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
         expect(page.get_by_test_id("stHeading").first).to_contain_text(heading)
@@ -209,7 +274,7 @@ def test_a_hostile_name_is_shown_as_it_is(visit, runs, write_hostile):
         page = visit("wide", f"/?run={urllib.request.quote(HOSTILE)}")
         drawn(page)
         expect(page.get_by_test_id("stMain").get_by_text(HOSTILE, exact=True).first).to_be_visible()
-        for name, count in (("Memory", 1), ("Units", 1), ("Ranks", 2)):
+        for name, count in (("Memory", 1), ("Units", 1), ("Collectives", 2), ("Ranks", 3)):
             page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
             expect(page.get_by_test_id("stHeading").first).to_contain_text(name)
             drawn(page, count)

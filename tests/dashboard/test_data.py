@@ -88,3 +88,4 @@ def test_a_selection_is_a_query(catalogue, make_run):
         "units_run": ["fsdp2"],
     }
     assert Selection(all_steps=True).query()["step"] == ["all"]
+    assert Selection(all_ranks=True).query()["rank"] == ["all"]

@@ -1,13 +1,21 @@
 import numpy as np
 import pytest
 
-from fsdp_dashboard.charts.palette import COLOURS, SPAN_COLOURS, STACK_ORDER
-from fsdp_profile.schema import Category, SpanKind
+from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS, COLOURS, SPAN_COLOURS, STACK_ORDER
+from fsdp_profile.schema import Category, CollectiveKind, SpanKind
 
 
 def test_every_category_and_span_has_a_colour_and_a_place():
     assert set(COLOURS) == set(STACK_ORDER) == set(Category)
     assert set(SPAN_COLOURS) == set(SpanKind)
+    assert set(COLLECTIVE_COLOURS) == set(CollectiveKind)
+
+
+def test_a_collective_has_one_colour_everywhere_and_no_two_share_one():
+    assert len(set(COLLECTIVE_COLOURS.values())) == len(CollectiveKind)
+    assert set(COLLECTIVE_COLOURS.values()) <= set(COLOURS.values())
+    for kind in (SpanKind.ALL_GATHER, SpanKind.REDUCE_SCATTER, SpanKind.ALL_REDUCE):
+        assert SPAN_COLOURS[kind] == COLLECTIVE_COLOURS[CollectiveKind(kind.value)]
 
 
 def linear(colour):

@@ -9,7 +9,7 @@ import pytest
 
 from fsdp_profile.ingest.capture_log import read_capture_log
 from fsdp_profile.ingest.convert import rank_tables
-from fsdp_profile.schema import NO_UNIT
+from fsdp_profile.schema import NO_UNIT, NOT_FREED
 
 FIRST_FORWARD = 100
 STEP_ENDS = [400, 800]
@@ -31,13 +31,14 @@ def tables_of(
     spans: list[tuple[Any, ...]] = (),
     transport: list[tuple[Any, ...]] = (),
     under: dict[int, int] | None = None,
+    operator: str = "aten::empty",
 ) -> Any:
     """Tables of a two-step rank with these blocks (address, size, start, free).
 
     tags: (t, address, category, unit, weak); spans: (unit, kind, start, end); transport: (name, start, end, thread);
     under: address -> row of the transport operator it was allocated under.
     """
-    words = ["", "aten::empty", *dict.fromkeys(row[0] for row in transport)]
+    words = ["", operator, *dict.fromkeys(row[0] for row in transport)]
     events = [(t, a, size, (under or {}).get(a, -1)) for a, size, t, _ in blocks]
     events += [(free, a, -size, -1) for a, size, _, free in blocks if free is not None]
     events.sort()
@@ -131,6 +132,7 @@ def test_a_tag_names_the_block_alive_at_its_time_and_no_other(tmp_path: Path) ->
         (90, 390, "INPUT"),
         (50, 95, "TEMPORARY"),
         (50, None, "UNKNOWN"),
+        (50, 900, "UNKNOWN"),
         (330, None, "UNKNOWN"),
         (210, 330, "UNKNOWN"),
     ],
@@ -163,6 +165,47 @@ def test_regions_of_a_unit_decide_before_the_lifetime(tmp_path: Path) -> None:
 def test_what_a_forward_inside_backward_keeps_is_recomputed_activation(tmp_path: Path) -> None:
     found = tables_of(tmp_path, blocks=[(1, 1, 222, 280)], spans=[(2, "FORWARD", 220, 230)])
     assert categories(found) == [("ACTIVATION", "LIFETIME", 2)]
+
+
+def test_what_a_checkpoint_makes_again_and_keeps_is_activation_of_the_unit_in_backward(tmp_path: Path) -> None:
+    found = tables_of(
+        tmp_path,
+        blocks=[(1, 1, 222, 280), (2, 1, 223, 225), (3, 1, 242, 280), (4, 1, 227, 233)],
+        spans=[
+            (7, "BACKWARD", 205, 290),
+            (2, "BACKWARD", 210, 270),
+            (-1, "RECOMPUTE_REGION", 220, 240),
+            (5, "FORWARD", 226, 230),
+        ],
+    )
+    # 4 outlives the forward of a unit inside the recomputation, but not the recomputation.
+    assert categories(found) == [
+        ("ACTIVATION", "LIFETIME", 2),
+        ("TEMPORARY", "LIFETIME", NO_UNIT),
+        ("TEMPORARY", "LIFETIME", 5),
+        ("TEMPORARY", "LIFETIME", NO_UNIT),
+    ]
+    names = [r["name"] for r in found["allocations"].to_pylist()]
+    assert names == ["recomputed", "", "", ""]
+    assert "RECOMPUTE_REGION" not in found["unit_spans"].column("kind").to_pylist()
+
+
+def test_the_result_of_a_functional_collective_ends_with_its_transport_when_no_free_was_seen(tmp_path: Path) -> None:
+    found = tables_of(
+        tmp_path,
+        blocks=[(1, 64, 220, None), (2, 64, 240, None)],
+        tags=[(300, 2, "SHARDED_PARAM", -1, False)],
+        transport=[
+            ("c10d::allreduce_", 221, 222, 1),
+            ("gloo:all_reduce", 223, 230, 2),
+            ("c10d::allreduce_", 241, 242, 1),
+            ("gloo:all_reduce", 243, 250, 2),
+        ],
+        operator="_c10d_functional::all_reduce",
+    )
+    # A tag names the second after its transport ended: it is alive.
+    assert categories(found) == [("TEMPORARY", "LIFETIME", NO_UNIT), ("SHARDED_PARAM", "TAG", NO_UNIT)]
+    assert found["allocations"].column("end_ns").to_pylist() == [230, NOT_FREED]
 
 
 def test_scratch_of_the_transport_in_backward_is_the_buckets(tmp_path: Path) -> None:

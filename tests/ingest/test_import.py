@@ -14,7 +14,7 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.units import unit_summaries
 from fsdp_profile.commands import main
 from fsdp_profile.ingest.safe_pickle import load_plain
-from fsdp_profile.schema import Category, Strategy
+from fsdp_profile.schema import Category, Ending, Strategy
 
 MIB, US = 1 << 20, 1_000
 BASE_NS = 1_790_857_026_000_000_000
@@ -349,3 +349,42 @@ def test_every_page_of_an_import_can_be_shown(kineto_cases, snapshot_cases, caps
     assert found["across_ranks"]["by_kind"]["ALL_GATHER"] == {
         "matched": 1, "wait_ns": US, "transfer_ns": 100 * US, "busbw_bytes_per_s": 2048 / 1e-4 / 2,
     }  # fmt: skip
+
+
+def test_a_folder_stands_for_the_files_in_it(kineto_cases, capsys, tmp_path):
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for path in pair(kineto_cases, "00-good"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "notes.txt").write_text("not a trace")
+    assert imported(tmp_path, folder).ranks == (0, 1)
+    capsys.readouterr()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert refused(capsys, tmp_path, empty) == (
+        f"{empty}: no .json, .json.gz, .pickle, .pickle.gz, .pkl, .pkl.gz in this folder; give the files themselves"
+    )
+
+
+def test_the_rank_that_the_user_tells_wins(kineto_cases, capsys, tmp_path):
+    path = kineto_cases / "00-good-rank1.json"
+    folder = tmp_path / "run"
+    assert main(["import", str(path), "-o", str(folder), "--rank", "5"]) == 0
+    run = load_run(folder)
+    assert (run.ranks, run.manifest.world_size) == ((5,), 6)
+    assert f"rank 5: {path.name}: taken as rank 5, as told; the file says rank 1" in run.manifest.warnings
+    capsys.readouterr()
+    two = [str(p) for p in pair(kineto_cases, "00-good")]
+    assert main(["import", *two, "--rank", "5", "-o", str(tmp_path / "no")]) == 2
+    assert capsys.readouterr().err == "fsdp-profile: --rank 5 is for one trace and one snapshot; 2 files were given\n"
+    assert main(["import", two[0], "--rank", "-1", "-o", str(tmp_path / "no")]) == 2
+    assert not (tmp_path / "no").exists()
+
+
+def test_what_is_told_of_several_ranks_is_one_warning_and_how_they_ended_is_not_known(kineto_cases, tmp_path):
+    nameless = tmp_path / "second.json"
+    nameless.write_bytes((kineto_cases / "15-no-distributedInfo.json").read_bytes())
+    run = imported(tmp_path, kineto_cases / "15-no-distributedInfo.json", nameless)
+    assert f"ranks 0-1: {NO_STEP}" in run.manifest.warnings
+    assert {record.ending for record in run.manifest.ranks} == {Ending.IMPORTED}
+    assert [unit.num_reshards for unit in unit_summaries(run, rank=0)] == [None]

@@ -14,11 +14,12 @@ def pair(
     transport: list[int] | None = None,
     transport_end: list[int] | None = None,
     drops: list[tuple[int, int]] | None = None,
+    tags: list[tuple[int, int]] | None = None,
     base: int = 0,
 ) -> Ledger:
     """Pair events whose allocator never notices an unreported free, as torch's does."""
     delta = np.array([e[2] for e in events], np.int64)
-    dropped = drops or []
+    dropped, tagged = drops or [], tags or []
     return pair_cpu_events(
         t_ns=np.array([e[0] for e in events], np.int64),
         address=np.array([e[1] for e in events], np.uint64),
@@ -30,6 +31,10 @@ def pair(
         drops={
             "t_ns": np.array([d[0] for d in dropped], np.int64),
             "address": np.array([d[1] for d in dropped], np.uint64),
+        },
+        tags={
+            "t_ns": np.array([t[0] for t in tagged], np.int64),
+            "address": np.array([t[1] for t in tagged], np.uint64),
         },
     )
 
@@ -62,6 +67,18 @@ def test_a_missing_free_ends_at_the_latest_when_its_address_is_allocated_again()
 def test_a_missing_free_ends_when_the_last_watched_tensor_died() -> None:
     ledger = pair([(1, 100, 8), (9, 200, 4)], drops=[(3, 100), (7, 100), (20, 999)])
     assert ledger.blocks.end_ns.tolist() == [7, NOT_FREED]
+
+
+def test_a_block_that_a_tag_names_after_its_transport_is_alive() -> None:
+    events = [(1, 100, 8), (2, 200, 4), (9, 300, 2), (12, 200, 1)]
+    ledger = pair(events, transport=[0, 0, -1, -1], transport_end=[6], tags=[(7, 100), (5, 200), (11, 300)])
+    # 100 is named at 7, 200 only while its transport ran.
+    assert ledger.blocks.end_ns.tolist() == [NOT_FREED, 6, NOT_FREED, NOT_FREED]
+
+
+def test_a_tag_keeps_a_block_no_longer_than_to_the_next_use_of_its_address() -> None:
+    ledger = pair([(1, 100, 8), (9, 100, 2)], transport=[0, -1], transport_end=[6], tags=[(7, 100)])
+    assert ledger.blocks.end_ns.tolist() == [9, NOT_FREED]
 
 
 def test_a_reported_free_counts_more_than_a_dead_tensor() -> None:

@@ -3,6 +3,7 @@ from report.samples import printed
 
 from fsdp_profile.analysis.across import across_ranks
 from fsdp_profile.analysis.collectives import CollectiveSummary, KindTotal
+from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.report.collectives import across_report, collectives_report
 from fsdp_profile.report.ranks import stragglers_report
 from fsdp_profile.schema import CollectiveKind
@@ -19,7 +20,9 @@ def test_kinds_come_longest_first_and_the_exposed_share_is_of_the_whole():
             "REDUCE_SCATTER": KindTotal(count=3, size_bytes=2048, total_ns=4_000_000),
         },
     )
-    assert [line.rstrip() for line in printed(collectives_report(found, rank=1), width=80).splitlines()] == [
+    per_step = StepTraffic(size_bytes=4096, wire_bytes=2048, num_steps=3)
+    report = collectives_report(found, rank=1, per_step=per_step)
+    assert [line.rstrip() for line in printed(report, width=120).splitlines()] == [
         "Collectives  rank 1, over the training steps",
         "kind            calls         bytes     time",
         "────────────────────────────────────────────",
@@ -28,15 +31,16 @@ def test_kinds_come_longest_first_and_the_exposed_share_is_of_the_whole():
         "",
         "in all   4.00 ms; calls that run at the same time count once",
         "exposed  1.00 ms (25.0 %) with no compute beside it",
+        "a step   4.00 KiB in whole arrays, 2.00 KiB sent by this rank if each is a ring (estimate); "
+        "median of the complete steps",
     ]
 
 
 def test_what_was_not_recorded_is_said():
     assert "not recorded\n" in printed(collectives_report(None, rank=0), width=60)
-    found = CollectiveSummary(total_ns=1, exposed_ns=None, by_kind={})
-    assert "exposed  not recorded: no compute was recorded beside them" in printed(
-        collectives_report(found, rank=0), width=80
-    )
+    page = printed(collectives_report(CollectiveSummary(total_ns=1, exposed_ns=None, by_kind={}), rank=0), width=120)
+    assert "exposed  not recorded: no compute was recorded beside them" in page
+    assert "a step   bytes not recorded: no complete step whose collectives are all of known size and group" in page
 
 
 def across_run(path, **values):

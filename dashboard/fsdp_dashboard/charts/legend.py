@@ -11,6 +11,7 @@ from fsdp_dashboard.charts.labels import Figure
 
 _STRIP: Final = "display:flex;flex-wrap:wrap;gap:2px 14px;font-size:0.75rem;line-height:1.25rem"
 _SWATCH: Final = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:5px;background:"
+_HATCH: Final = "repeating-linear-gradient(135deg,transparent 0 2px,{1} 2px 4px),{0}"
 
 
 def legend_html(figure: Figure) -> str:
@@ -31,7 +32,10 @@ def _strip(entries: dict[str, str]) -> str:
 
 
 def _colour(trace: Figure) -> str:
+    """As CSS; bars with a pattern get a hatched swatch in `meta`'s colours."""
     marker = trace.get("marker", {})
+    if "pattern" in marker:
+        return _HATCH.format(*trace["meta"]["swatch"])
     candidates = (
         trace.get("fillcolor"),
         marker.get("color"),

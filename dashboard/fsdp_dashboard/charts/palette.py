@@ -8,7 +8,7 @@ grey the rest.
 
 from typing import Final
 
-from fsdp_profile.schema import Category, SpanKind
+from fsdp_profile.schema import Category, CollectiveKind, SpanKind
 
 COLOURS: Final[dict[Category, str]] = {
     Category.SHARDED_PARAM: "#4e6be8",
@@ -48,14 +48,27 @@ STACK_ORDER: Final = (
 NEUTRAL: Final = "#808a94"
 """Lines and marks that belong to no category; readable on white and on a dark page."""
 
+COLLECTIVE_COLOURS: Final[dict[CollectiveKind, str]] = {
+    CollectiveKind.ALL_GATHER: COLOURS[Category.ALL_GATHER],
+    CollectiveKind.REDUCE_SCATTER: COLOURS[Category.SHARDED_GRAD],
+    CollectiveKind.ALL_REDUCE: COLOURS[Category.UNSHARDED_GRAD],
+    CollectiveKind.BROADCAST: COLOURS[Category.SHARDED_PARAM],
+    CollectiveKind.ALL_TO_ALL: COLOURS[Category.ACTIVATION],
+    CollectiveKind.REDUCE: COLOURS[Category.BUFFER],
+    CollectiveKind.SEND_RECV: COLOURS[Category.OPTIMIZER_TEMPORARY],
+    CollectiveKind.BARRIER: COLOURS[Category.TEMPORARY],
+    CollectiveKind.OTHER: COLOURS[Category.UNKNOWN],
+}
+"""One colour per kind, on every page; taken from the categories, so no two look alike."""
+
 SPAN_COLOURS: Final[dict[SpanKind, str]] = {
     SpanKind.UNSHARDED: COLOURS[Category.UNSHARDED_PARAM],
     SpanKind.FORWARD: COLOURS[Category.SHARDED_PARAM],
     SpanKind.BACKWARD: COLOURS[Category.ACTIVATION],
-    SpanKind.ALL_GATHER: COLOURS[Category.ALL_GATHER],
-    SpanKind.COPY_OUT: COLOURS[Category.ALL_GATHER],
-    SpanKind.REDUCE: COLOURS[Category.SHARDED_GRAD],
-    SpanKind.REDUCE_SCATTER: COLOURS[Category.SHARDED_GRAD],
-    SpanKind.ALL_REDUCE: COLOURS[Category.SHARDED_GRAD],
+    SpanKind.ALL_GATHER: COLLECTIVE_COLOURS[CollectiveKind.ALL_GATHER],
+    SpanKind.COPY_OUT: COLLECTIVE_COLOURS[CollectiveKind.ALL_GATHER],
+    SpanKind.REDUCE: COLLECTIVE_COLOURS[CollectiveKind.REDUCE_SCATTER],
+    SpanKind.REDUCE_SCATTER: COLLECTIVE_COLOURS[CollectiveKind.REDUCE_SCATTER],
+    SpanKind.ALL_REDUCE: COLLECTIVE_COLOURS[CollectiveKind.ALL_REDUCE],
     SpanKind.RESHARD: NEUTRAL,
 }

@@ -13,8 +13,10 @@ from fsdp_dashboard.charts.labels import (
     whole_ticks,
 )
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_profile.analysis.collective_timeline import RankWait
 from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.humanize import bytes_text
+from fsdp_profile.humanize import bytes_text, ns_text
+from fsdp_profile.schema import Category
 
 MAX_LINES: Final = 8
 """More ranks than this are drawn in one colour: their names would not fit."""
@@ -28,6 +30,8 @@ _LINE_COLOURS: Final = (
     "#d1737c",
     "#773f08",
 )
+_WAIT_COLOUR: Final = COLOURS[Category.INPUT]
+_TRANSFER_COLOUR: Final = COLOURS[Category.SHARDED_PARAM]
 
 
 def peaks_figure(peaks: list[Peak], *, max_bytes: int) -> Figure:
@@ -96,6 +100,46 @@ def step_times_figure(durations_ns: dict[int, list[int]], *, max_ns: int) -> Fig
             "fixedrange": True,
             "ticksuffix": " ms",
             "nticks": 6,
+            "gridcolor": GRID,
+        },
+    )
+    return {"data": data, "layout": layout}
+
+
+def waits_figure(waits: list[RankWait], *, max_ns: int) -> Figure:
+    """One bar per rank: the transfer of its matched collectives, and its wait on it; `max_ns` sets the scale."""
+    hover = [
+        f"<b>rank {wait.rank}</b>, {wait.count:,} matched collectives<br>waited {ns_text(wait.wait_ns)}<br>"
+        f"transfer {ns_text(wait.transfer_ns)}"
+        for wait in waits
+    ]
+    parts = (
+        ("transfer", [wait.transfer_ns for wait in waits], _TRANSFER_COLOUR),
+        ("wait for the last rank", [wait.wait_ns for wait in waits], _WAIT_COLOUR),
+    )
+    data = [
+        {
+            "type": "bar",
+            "x": [str(wait.rank) for wait in waits],
+            "y": [ns / 1e6 for ns in values],
+            "name": name,
+            "marker": {"color": colour, "line": {"width": 0}},
+            "customdata": hover,
+            "hovertemplate": "%{customdata}<extra></extra>",
+        }
+        for name, values, colour in parts
+    ]
+    layout = base_layout(
+        height=250,
+        barmode="stack",
+        bargap=0.3 if len(waits) > 3 else 0.6,
+        hovermode="closest",
+        xaxis={"type": "category", "title": {"text": "rank", "standoff": 8}, "nticks": 16},
+        yaxis={
+            "range": [0, max_ns / 1e6 * 1.1 or 1],
+            "fixedrange": True,
+            "ticksuffix": " ms",
+            "nticks": 5,
             "gridcolor": GRID,
         },
     )

@@ -130,16 +130,24 @@ def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> t
 
 
 def phase_bands(step: StepLedger, *, axes: tuple[str, str]) -> tuple[list[Figure], list[Figure]]:
-    """The phases as (shapes behind the plot, labels at its top)."""
+    """The phases of a step as (shapes behind the plot, labels at its top)."""
+    opens, ends = opening_ms(step), float(ms_in_step(step.end_ns, step))
+    return phase_shapes(step.phases, start_ns=step.start_ns, width_ms=ends - opens, axes=axes)
+
+
+def phase_shapes(
+    phases: tuple[PhaseSpan, ...], *, start_ns: int, width_ms: float, axes: tuple[str, str]
+) -> tuple[list[Figure], list[Figure]]:
+    """The same on an axis of `width_ms` that counts from `start_ns`."""
     shapes, labels = [], []
-    for span in step.phases:
-        x0, x1 = float(ms_in_step(span.start_ns, step)), float(ms_in_step(span.end_ns, step))
+    for span in phases:
+        x0, x1 = (span.start_ns - start_ns) / 1e6, (span.end_ns - start_ns) / 1e6
         fill = next((fill for phase, fill in _PHASE_FILL.items() if phase == span.phase), None)
         if fill is None:
             continue
         area = {"xref": axes[0], "yref": f"{axes[1]} domain", "x0": x0, "x1": x1, "y0": 0, "y1": 1}
         shapes.append({"type": "rect", "layer": "below", "line": {"width": 0}, "fillcolor": fill, **area})
-        if x1 - x0 >= _LABELLED_RATIO * (ms_in_step(step.end_ns, step) - opening_ms(step)):
+        if x1 - x0 >= _LABELLED_RATIO * width_ms:
             labels.append(
                 {
                     "x": (x0 + x1) / 2,

@@ -42,7 +42,8 @@ _LAYERS: Final = (
     ("forward", (SpanKind.FORWARD,), 0.34),
     ("backward", (SpanKind.BACKWARD,), 0.34),
     ("gather", (SpanKind.ALL_GATHER, SpanKind.COPY_OUT), 0.5),
-    ("reduce", (SpanKind.REDUCE, SpanKind.REDUCE_SCATTER, SpanKind.ALL_REDUCE), 0.5),
+    ("reduce", (SpanKind.REDUCE, SpanKind.REDUCE_SCATTER), 0.5),
+    ("all-reduce", (SpanKind.ALL_REDUCE,), 0.5),
 )
 
 

@@ -38,7 +38,9 @@ def onward(chosen: Selection) -> None:
     row = st.container(horizontal=True)
     row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
     row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
+    row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
     row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
+    row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
 
 
 def alone(ref: RunRef, run: RunFacts) -> None:

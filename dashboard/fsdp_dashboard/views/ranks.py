@@ -1,9 +1,9 @@
-"""Ranks: what each one used, how long its steps took, how it ended."""
+"""Ranks: what each one used, how long its steps took, how it ended, and who made the others wait."""
 
 import streamlit as st
 
-from fsdp_dashboard import data, parts, state, tables, text
-from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure
+from fsdp_dashboard import data, data_collectives, parts, state, tables, tables_collectives, text
+from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure, waits_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 
 
@@ -17,6 +17,7 @@ def page() -> None:
         return
     runs = parts.readable(chosen.runs)
     max_bytes, max_ns = data.longest(runs)
+    max_wait_ns = data_collectives.longest_wait_ns([ref for ref, _ in runs])
     for ref, run in runs:
         if len(runs) > 1:
             st.markdown(f"#### {run.manifest.strategy} · {text.code(ref.label)}")
@@ -27,6 +28,7 @@ def page() -> None:
             with right:
                 step_times(ref, run, max_ns)
             parts.table(tables.ranks_table(run.ranks), key=f"ranks {ref.label}")
+            across(ref, max_wait_ns)
 
 
 def peaks(ref: RunRef, run: RunFacts, max_bytes: int) -> None:
@@ -50,6 +52,37 @@ def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
         st.caption(text.STEP_TIME)
     else:
         parts.not_recorded("Step times", ref.label, "no step was completed")
+
+
+def across(ref: RunRef, max_ns: int) -> None:
+    """Who came last to the collectives, who never came, and what was wait and what transfer."""
+    parts.section("Waiting for each other")
+    found = data_collectives.across(ref)
+    if found.is_single_rank:
+        parts.not_recorded("Waits", ref.label, "one rank only: there is no other to compare with")
+        return
+    for lost in found.never_joined:
+        st.error(text.never_joined(lost), icon=":material/error:")
+    if not found.num_matched:
+        why = "; ".join(found.unmatched) or data.not_recorded(ref).get("collectives", "no collectives were recorded")
+        parts.not_recorded("Waits", ref.label, why)
+        if found.num_unmatched:
+            st.caption(f"{text.matched(found)} {text.clocks(found.clock)}")
+        return
+    if found.stragglers:
+        st.markdown(text.straggler(found.stragglers[0], found.num_matched))
+    waits = data_collectives.rank_waits(ref)
+    left, right = st.columns([3, 2])
+    with left:
+        drawn = waits_figure(waits, max_ns=max_ns)
+        parts.figure(drawn, key=f"waits {ref.label}", alt="Wait and transfer of each rank in matched collectives")
+    with right:
+        parts.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
+    if found.stragglers:
+        parts.table(tables_collectives.stragglers_table(found.stragglers), key=f"stragglers {ref.label}")
+    else:
+        st.markdown("No rank came late: all came to each collective at once.")
+    st.caption(f"{text.matched(found)} {text.clocks(found.clock)}")
 
 
 if __name__ == "__main__":

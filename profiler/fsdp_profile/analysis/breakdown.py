@@ -21,7 +21,7 @@ from fsdp_profile.analysis.intervals import Ints, covered_ns, union
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers
 
-NO_LAUNCHES: Final = "the tables do not hold when the host launched each kernel; the trace does"
+NO_LAUNCHES: Final = "the recording does not tell when the host launched each kernel"
 ON_CPU: Final = "it ran on CPU: host and device are one"
 
 Spans = tuple[Ints, Ints]
@@ -81,7 +81,7 @@ def time_breakdown(
         run: the run.
         rank: the rank.
         step: a training step; see `step_breakdowns` for its bounds.
-        queued: disjoint spans in which something was launched that had not begun (`launches.launches_of`).
+        queued: disjoint spans in which something was launched that had not begun; default: by the tables.
     """
     if step is not None:
         return step_breakdowns(run, rank=rank, queued=queued).get(step)
@@ -89,6 +89,7 @@ def time_breakdown(
     if parts is None:
         return None
     begins, ends = parts.busy
+    queued = queued if queued is not None else queued_spans(run, rank=rank)
     [found] = _measured(run, parts, (begins[:1], ends[-1:]), queued)
     return found
 
@@ -106,8 +107,23 @@ def step_breakdowns(run: Run, *, rank: int, queued: Spans | None = None) -> dict
     step, begin, end = _step_bounds(run, rank)
     kernels = run.table("kernels", rank=rank)
     kept = (step >= 0) & np.isin(step, numbers(kernels, "step")) & (end > begin)
+    queued = queued if queued is not None else queued_spans(run, rank=rank)
     found = _measured(run, parts, (begin[kept], end[kept]), queued)
     return dict(zip(step[kept].tolist(), found, strict=True))
+
+
+def queued_spans(run: Run, *, rank: int) -> Spans | None:
+    """Disjoint spans in which something was launched that had not begun; None where no launch is known.
+
+    Work of unknown launch was launched before the recording: it waits from the first start on.
+    """
+    tables = [run.table(name, rank=rank) for name in ("kernels", "collectives")]
+    if all(table.column("launch_ns").null_count == table.num_rows for table in tables):
+        return None
+    start = np.concatenate([numbers(table, "start_ns") for table in tables])
+    known = np.concatenate([table.column("launch_ns").is_valid().to_numpy() for table in tables])
+    launched = np.concatenate([table.column("launch_ns").fill_null(0).to_numpy() for table in tables])
+    return union(np.where(known, launched, start.min()), start)
 
 
 def exposed_by_step(run: Run, *, rank: int) -> pa.Table:

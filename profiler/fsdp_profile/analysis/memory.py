@@ -101,7 +101,7 @@ def peak(run: Run, *, rank: int, step: int | None = None) -> Peak | None:
         return None
     allocated = numbers(samples, "allocated_bytes")
     row = int(event[np.argmax(allocated[event])])
-    return _peak_at(run, rank, row)
+    return peak_at(run, rank, row)
 
 
 def setup_peak_bytes(run: Run, *, rank: int) -> int | None:
@@ -117,7 +117,7 @@ def peak_of_steps(run: Run, *, rank: int) -> list[Peak]:
     # By step, then by size, then by time: the first row of a step is its peak.
     order = np.lexsort((np.arange(len(steps)), -allocated, steps))
     first = order[np.flatnonzero(np.diff(steps[order], prepend=TEARDOWN_STEP - 1))]
-    return [_peak_at(run, rank, int(row)) for row in first if steps[row] >= 0]
+    return [peak_at(run, rank, int(row)) for row in first if steps[row] >= 0]
 
 
 def blocks_at(run: Run, *, rank: int, event: int) -> pa.Table:
@@ -189,7 +189,8 @@ def _cached_series(key: _Identity, num_events: int) -> np.ndarray[Any, np.dtype[
     return delta.cumsum(axis=1)[:, :num_events]
 
 
-def _peak_at(run: Run, rank: int, row: int) -> Peak:
+def peak_at(run: Run, rank: int, row: int) -> Peak:
+    """What was live after an event (a row of `memory_samples`), whether it is a peak or not."""
     samples = run.table("memory_samples", rank=rank)
     series = _series(run.table("allocations", rank=rank), samples.num_rows)[:, row]
     order = np.argsort(-series, kind="stable")

@@ -9,11 +9,18 @@ from typing import Any
 import msgspec
 
 from fsdp_profile.analysis.across import Across, across_ranks, by_kind
+from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
+from fsdp_profile.analysis.growth import growth, kept_unsharded
+from fsdp_profile.analysis.in_flight import in_flight
 from fsdp_profile.analysis.memory import Peak, conservation
+from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
 from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.steps import unit_names
+from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
+from fsdp_profile.analysis.waterfall import Waterfall, waterfall
 from fsdp_profile.schema import SCHEMA_VERSION
 
 _ON_CPU = {
@@ -45,6 +52,8 @@ def run_summary(run: Run) -> dict[str, Any]:
             not_recorded.setdefault(field, why)
     if collectives is None:
         not_recorded.setdefault("collectives", "no collectives were recorded in the training steps")
+    elif rank is not None and step_traffic(run, rank=rank) is None:
+        not_recorded.setdefault("per_step", "no complete step whose collectives are all of known size and group")
     if not any(r.peak for r in ranks):
         not_recorded.setdefault("peak", "no allocator events of a training step were recorded")
     if not any(r.setup_peak_bytes is not None for r in ranks):
@@ -68,8 +77,13 @@ def run_summary(run: Run) -> dict[str, Any]:
         "ranks": [_rank(run, r) for r in ranks],
         "reported_rank": rank,
         "units": [_unit(u) for u in unit_summaries(run, rank=rank)] if rank is not None else [],
-        "collectives": _collectives(collectives),
+        "in_flight": [asdict(found) for found in in_flight(run, rank=rank)] if rank is not None else [],
+        "collectives": _collectives(collectives, step_traffic(run, rank=rank) if rank is not None else None),
+        "time_by_step": _time(run, rank) if rank is not None else [],
         "across_ranks": _across(across_ranks(run)),
+        "growth": _growth(run, rank) if rank is not None else [],
+        "kept_unsharded": [asdict(kept) for kept in kept_unsharded(run, rank=rank)] if rank is not None else [],
+        "post_mortems": [_post_mortem(found) for found in post_mortems(run)],
         "findings": [],
         "receipt": msgspec.to_builtins(manifest.receipt),
         "warnings": list(manifest.warnings),
@@ -87,6 +101,7 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
         "reserved_peak_bytes": summary.reserved_peak_bytes,
         "device_used_peak_bytes": summary.device_used_peak_bytes,
         "host_rss_peak_bytes": summary.host_rss_peak_bytes,
+        "waterfall": _waterfall(waterfall(run, rank=summary.rank)),
         "num_steps": summary.num_steps,
         "median_step_ns": summary.median_step_ns,
         "ending": str(record.ending) if record else None,
@@ -96,6 +111,37 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
             "category_errors": law.category_errors,
             "reported_errors": law.reported_errors,
         },
+    }
+
+
+def _growth(run: Run, rank: int) -> list[dict[str, Any]]:
+    names = unit_names(run, rank=rank)
+    found = [asdict(one) for one in growth(run, rank=rank)]
+    for one in found:
+        for site in one["sites"]:
+            site["unit"] = names.get(site["unit"])
+    return found
+
+
+def _waterfall(found: Waterfall | None) -> dict[str, Any] | None:
+    """At the rank's peak; see analysis/waterfall.py."""
+    if found is None:
+        return None
+    derived = ("outside_bytes", "outside_this_process_bytes", "other_processes_bytes")
+    return {**asdict(found), **{name: getattr(found, name) for name in derived}}
+
+
+def _post_mortem(found: PostMortem) -> dict[str, Any]:
+    return {
+        "rank": found.rank,
+        "t_ns": found.t_ns,
+        "asked_bytes": found.asked_bytes,
+        "free_bytes": found.free_bytes,
+        "room_bytes": found.room_bytes,
+        "live": _peak(found.then),
+        "waterfall": _waterfall(found.device),
+        "other_ranks": [asdict(other) for other in found.others],
+        "remedies": [asdict(remedy) for remedy in found.remedies],
     }
 
 
@@ -131,7 +177,7 @@ def _unit(summary: UnitSummary) -> dict[str, Any]:
     }
 
 
-def _collectives(summary: CollectiveSummary | None) -> dict[str, Any] | None:
+def _collectives(summary: CollectiveSummary | None, per_step: StepTraffic | None) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {
@@ -139,10 +185,27 @@ def _collectives(summary: CollectiveSummary | None) -> dict[str, Any] | None:
         "exposed_ns": summary.exposed_ns,
         "overlapped_ns": summary.overlapped_ns,
         "by_kind": {
-            kind: {"count": total.count, "bytes": total.size_bytes, "ns": total.total_ns}
+            kind: {
+                "count": total.count,
+                "bytes": total.size_bytes,
+                "ns": total.total_ns,
+                "exposed_ns": total.exposed_ns,
+            }
             for kind, total in summary.by_kind.items()
         },
+        "per_step": asdict(per_step) if per_step is not None else None,
     }
+
+
+def _time(run: Run, rank: int) -> list[dict[str, Any]]:
+    """The parts of each step, and its collectives by phase and kind."""
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for row in exposed_by_step(run, rank=rank).to_pylist():
+        rows.setdefault(row.pop("step"), []).append(row)
+    return [
+        {"step": step, **asdict(found), "overlapped_ns": found.overlapped_ns, "collectives": rows.get(step, [])}
+        for step, found in step_breakdowns(run, rank=rank).items()
+    ]
 
 
 def _across(found: Across) -> dict[str, Any]:

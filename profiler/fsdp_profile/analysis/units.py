@@ -25,7 +25,8 @@ class UnitSummary:
     shard_size: int
     replicate_size: int
     num_gathers: int
-    num_reshards: int
+    num_reshards: int | None
+    """None where gathers but no reshards were recorded (imported traces)."""
     gathered_ns: int | None
     """Time the unit's full parameters existed; None where gathers but no reshards were recorded (imported traces)."""
     all_gather_ns: int | None
@@ -44,6 +45,7 @@ def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
     have_collectives = collectives.num_rows > 0
     exposed = exposed_ns(run, rank=rank)
     owner = numbers(collectives, "unit")
+    has_reshards = bool((strings(spans, "kind") == SpanKind.RESHARD.value).any())
     kind = strings(collectives, "kind").astype(str)
     duration = numbers(collectives, "end_ns") - numbers(collectives, "start_ns")
     trained = numbers(collectives, "step") >= 0
@@ -64,7 +66,9 @@ def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
                 shard_size=_int(units, "shard_size", row),
                 replicate_size=_int(units, "replicate_size", row),
                 num_gathers=_count(spans, int(unit), SpanKind.ALL_GATHER),
-                num_reshards=_count(spans, int(unit), SpanKind.RESHARD),
+                num_reshards=_count(spans, int(unit), SpanKind.RESHARD)
+                if has_reshards or not _count(spans, int(unit), SpanKind.ALL_GATHER)
+                else None,
                 gathered_ns=_gathered_ns(run, rank, int(unit)),
                 all_gather_ns=int(duration[mine & is_gather].sum()) if have_collectives else None,
                 reduce_scatter_ns=int(duration[mine & is_reduce].sum()) if have_collectives else None,

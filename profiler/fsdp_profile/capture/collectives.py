@@ -111,7 +111,7 @@ def _record(recorder: Recorder, kind: CollectiveKind, start_ns: int, args: Any, 
         recorder.watch(whole)
     group_size, name, description = _group_facts(args, kwargs)
     recorder.calls.append(
-        (kind.value, start_ns, now(), size, group_size, unit, recorder.prefetching, name, description, _dtype(whole))
+        (kind.value, start_ns, now(), size, group_size, unit, bool(recorder.prefetch), name, description, _dtype(whole))
     )
     if unit != NO_UNIT and kind in _UNIT_SPANS:
         recorder.span(unit, _UNIT_SPANS[kind].value, start_ns, size=size)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 _TRANSPORT_PREFIXES = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
+_FUNCTIONAL_PREFIX = "_c10d_functional::"
 
 
 class CpuWindow:
@@ -82,9 +83,9 @@ def _release(profiler: Any) -> None:
 def event_columns(roots: list[Any]) -> dict[str, Any]:
     """Columns of Kineto's experimental event tree (torch._C._profiler._ProfilerEvent, the same in 2.4 .. 2.15).
 
-    `allocator`: t_ns, address, delta_bytes, reported_bytes, operator (innermost), transport (row of `transport`, or
-    -1); `transport`: operators of a communication library; `operators`: outermost ones of the tensor library that
-    are not communication. Names are codes into `words`.
+    `allocator`: t_ns, address, delta_bytes, reported_bytes, operator (innermost, or the functional collective whose
+    result it is), transport (row of `transport`, or -1); `transport`: operators of a communication library;
+    `operators`: outermost ones of the tensor library that are not communication. Names are codes into `words`.
     """
     words: dict[str, int] = {}
     allocator: list[tuple[int, int, int, int, int, int]] = []
@@ -92,6 +93,7 @@ def event_columns(roots: list[Any]) -> dict[str, Any]:
     operators: list[tuple[int, int, int, int]] = []
     stack = [(root, 0, -1, False) for root in roots]
     words[""] = 0
+    functional: set[int] = set()
     while stack:
         node, operator, carrier, is_inside = stack.pop()
         kind = node.tag.name
@@ -102,13 +104,17 @@ def event_columns(roots: list[Any]) -> dict[str, Any]:
             )
         else:
             name = node.name
-            operator = words.setdefault(name, len(words))
+            code = words.setdefault(name, len(words))
+            if name.startswith(_FUNCTIONAL_PREFIX):
+                functional.add(code)
+            if operator not in functional:
+                operator = code
             if name.startswith(_TRANSPORT_PREFIXES):
                 carrier, is_inside = len(transport), True
-                transport.append((operator, node.start_time_ns, node.end_time_ns, node.start_tid))
+                transport.append((code, node.start_time_ns, node.end_time_ns, node.start_tid))
             elif not is_inside and name.startswith("aten::"):
                 is_inside = True
-                operators.append((operator, node.start_time_ns, node.end_time_ns, node.start_tid))
+                operators.append((code, node.start_time_ns, node.end_time_ns, node.start_tid))
         stack.extend((child, operator, carrier, is_inside) for child in node.children)
     order = sorted(range(len(allocator)), key=lambda i: allocator[i][0])
     return {

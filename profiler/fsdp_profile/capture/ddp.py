@@ -5,6 +5,7 @@ order gradients arrived, inside the second forward's `_pre_forward`; both are re
 come from `_get_ddp_logging_data` (present in torch 2.4 .. 2.15) and equal the all-reduced bytes.
 """
 
+import functools
 import weakref
 from typing import Any
 
@@ -33,6 +34,8 @@ class DdpHooks(UnitHooks):
         self._patcher.wrap(MODULES, f"{name}.__init__", self._init, feature="DDP buckets")
         self._patcher.wrap(MODULES, f"{name}._pre_forward", self._pre_forward, feature="DDP forward phase")
         self._patcher.wrap(MODULES, f"{name}._post_forward", self._post_forward, feature="DDP forward phase")
+        owner = ("torch.distributed",)
+        self._patcher.wrap(owner, "_register_comm_hook", self._register_comm_hook, feature="DDP communication hooks")
 
     def _init(self, original: Original) -> Original:
         def init(ddp: Any, module: Any, *args: Any, **kwargs: Any) -> None:
@@ -50,6 +53,23 @@ class DdpHooks(UnitHooks):
     def _tag_replica(self, module: Any) -> None:
         for name, param in module.named_parameters():
             self._recorder.tag(param, Category.SHARDED_PARAM, name=name)
+
+    def _register_comm_hook(self, original: Original) -> Original:
+        """What the script's hook allocates (a compressed copy of the bucket) is the bucket's."""
+
+        def register_comm_hook(reducer: Any, state: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+            @functools.wraps(hook)
+            def in_region(*hook_args: Any, **hook_kwargs: Any) -> Any:
+                start_ns = now()
+                try:
+                    return hook(*hook_args, **hook_kwargs)
+                finally:
+                    if self._recorder.enabled:
+                        self._recorder.span(NO_UNIT, BUCKET_REGION, start_ns)
+
+            return original(reducer, state, in_region, *args, **kwargs)
+
+        return register_comm_hook
 
     def _pre_forward(self, original: Original) -> Original:
         def pre_forward(ddp: Any, *args: Any, **kwargs: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from fsdp_profile.capture.hooks import Original, UnitHooks
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
-from fsdp_profile.schema import NO_UNIT, Category, Phase, SpanKind, UnitKind
+from fsdp_profile.schema import NO_UNIT, Category, Phase, Prefetch, SpanKind, UnitKind
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
@@ -21,6 +21,8 @@ class Fsdp1Hooks(UnitHooks):
         super().__init__(*args, **kwargs)
         self.replicas: dict[int, int] = {}
         """Unit -> copies of each shard (HYBRID_SHARD)."""
+        self.roots: set[int] = set()
+        """Units of root modules."""
 
     def install_flat_param(self) -> None:
         """Wrap FlatParamHandle."""
@@ -84,7 +86,9 @@ class Fsdp1Hooks(UnitHooks):
             if self._recorder.enabled and shard is not None:
                 with self._patcher.guarded("FSDP1 mixed-precision shards"):
                     unit = self._units.number(handle)
-                    self._recorder.tag(shard, Category.ALL_GATHER, unit=unit, name="mp_shard")
+                    # What is gathered from; where nothing is gathered (NO_SHARD), what is computed with.
+                    what = Category.ALL_GATHER if handle.uses_sharded_strategy else Category.UNSHARDED_PARAM
+                    self._recorder.tag(shard, what, unit=unit, name="mp_shard")
                     self._recorder.span(unit, "GATHER_REGION", start_ns)
             return out
 
@@ -124,10 +128,20 @@ class Fsdp1Hooks(UnitHooks):
                         SpanKind.ALL_GATHER.value,
                         start_ns,
                         size=nbytes(padded),
-                        prefetched=recorder.prefetching,
+                        prefetch=recorder.prefetch,
                     )
 
         return all_gather
+
+    def _prefetch(self, original: Original) -> Original:
+        """`_prefetch_handle(state, current_handle, prefetch_mode)`: forward only where the script asked for it."""
+
+        def prefetch(state: Any, handle: Any, prefetch_mode: Any, *args: Any, **kwargs: Any) -> Any:
+            is_forward = getattr(prefetch_mode, "name", "") == "FORWARD"
+            with self._prefetching(Prefetch.EXPLICIT if is_forward else Prefetch.IMPLICIT):
+                return original(state, handle, prefetch_mode, *args, **kwargs)
+
+        return prefetch
 
     def _free(self, original: Original) -> Original:
         def free(handle: Any, *args: Any, **kwargs: Any) -> Any:
@@ -153,6 +167,8 @@ class Fsdp1Hooks(UnitHooks):
                         if handle is not None and hasattr(handle, "flat_param"):
                             unit = self._units.number(handle)
                             self._units.names[unit] = clean_name(name)
+                            if module is root_module:
+                                self.roots.add(unit)
                             across = getattr(module, "_inter_node_pg", None)
                             self.replicas[unit] = across.size() if across is not None else 1
                             shard = getattr(handle.flat_param, "_local_shard", handle.flat_param)
@@ -219,7 +235,7 @@ class Fsdp1Hooks(UnitHooks):
                 with self._patcher.guarded("FSDP1 gradient reductions"):
                     since = self._backward_since.pop(unit, None)
                     if since is not None:
-                        recorder.spans.append((unit, SpanKind.BACKWARD.value, since, start_ns, 0, False))
+                        recorder.spans.append((unit, SpanKind.BACKWARD.value, since, start_ns, 0, ""))
                     recorder.span(unit, SpanKind.REDUCE.value, start_ns)
                     self._tag_after_reduce(handle, unit)
 
@@ -231,11 +247,14 @@ class Fsdp1Hooks(UnitHooks):
         if kept is not None:
             self._recorder.tag(kept, Category.SHARDED_GRAD, unit=unit, name="flat_param")
         if flat_param.grad is not None:
-            category = Category.UNSHARDED_GRAD if handle.uses_sharded_strategy else Category.SHARDED_GRAD
+            # NO_SHARD under mixed precision reduces into a copy in the parameters' own dtype.
+            is_low = flat_param.grad.dtype != handle._orig_param_dtype and not handle._keep_low_precision_grads
+            is_unsharded = handle.uses_sharded_strategy or is_low
+            category = Category.UNSHARDED_GRAD if is_unsharded else Category.SHARDED_GRAD
             self._recorder.tag(flat_param.grad, category, unit=unit, name="flat_param")
 
 
-def describe(handle: Any, name: str | None, *, replicas: int = 1) -> dict[str, Any]:
+def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool = False) -> dict[str, Any]:
     """A row of the `units` table, without its number."""
     flat_param = handle.flat_param
     kept = getattr(flat_param, "_local_shard", flat_param)
@@ -243,7 +262,8 @@ def describe(handle: Any, name: str | None, *, replicas: int = 1) -> dict[str, A
     gathered = handle._fwd_bwd_param_dtype or kept.dtype
     padded = getattr(flat_param, "_padded_unsharded_size", None)
     padded_numel = padded.numel() if padded is not None else kept.numel()
-    keeps_until_backward = strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2")
+    # The root's post-forward leaves its parameters gathered: backward wants them first.
+    keeps_until_backward = strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") or is_root
     return {
         "name": clean_name(name or ""),
         "kind": UnitKind.FSDP1.value,

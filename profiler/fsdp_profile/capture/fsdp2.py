@@ -9,7 +9,7 @@ from typing import Any
 from fsdp_profile.capture.hooks import Original, UnitHooks
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
-from fsdp_profile.schema import Category, Phase, SpanKind, UnitKind
+from fsdp_profile.schema import Category, Phase, Prefetch, SpanKind, UnitKind
 
 PARAM_GROUP_MODULES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param_group",
@@ -41,7 +41,8 @@ class Fsdp2Hooks(UnitHooks):
             "_to_sharded_post_forward": (self._reshard, "FSDP2 reshards to a smaller mesh"),
             "pre_backward": (self._pre_backward, "FSDP2 backward spans"),
             "post_backward": (self._post_backward, "FSDP2 gradient reductions"),
-            "_prefetch_unshard": (self._prefetch, "FSDP2 prefetch marks"),
+            "_prefetch_unshard": (self._prefetch_unshard, "FSDP2 prefetch marks"),
+            "_backward_prefetch": (self._backward_prefetch, "FSDP2 prefetch marks"),
         }
         for name, (make, feature) in wraps.items():
             self._patcher.wrap(PARAM_GROUP_MODULES, f"FSDPParamGroup.{name}", make, feature=feature)
@@ -95,10 +96,28 @@ class Fsdp2Hooks(UnitHooks):
                             SpanKind.ALL_GATHER.value,
                             start_ns,
                             size=nbytes(output),
-                            prefetched=recorder.prefetching,
+                            prefetch=recorder.prefetch,
                         )
 
         return unshard
+
+    def _prefetch_unshard(self, original: Original) -> Original:
+        """Called by FSDPState for the modules the script named, by `_backward_prefetch` for the default order."""
+
+        def prefetch_unshard(*args: Any, **kwargs: Any) -> Any:
+            if self._recorder.prefetch:
+                return original(*args, **kwargs)
+            with self._prefetching(Prefetch.EXPLICIT):
+                return original(*args, **kwargs)
+
+        return prefetch_unshard
+
+    def _backward_prefetch(self, original: Original) -> Original:
+        def backward_prefetch(*args: Any, **kwargs: Any) -> Any:
+            with self._prefetching(Prefetch.IMPLICIT):
+                return original(*args, **kwargs)
+
+        return backward_prefetch
 
     def _wait_for_unshard(self, original: Original) -> Original:
         def wait_for_unshard(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +180,7 @@ class Fsdp2Hooks(UnitHooks):
                 with self._patcher.guarded("FSDP2 gradient reductions"):
                     since = self._backward_since.pop(unit, None)
                     if since is not None:
-                        recorder.spans.append((unit, SpanKind.BACKWARD.value, since, start_ns, 0, False))
+                        recorder.spans.append((unit, SpanKind.BACKWARD.value, since, start_ns, 0, ""))
                         recorder.span(unit, SpanKind.REDUCE.value, start_ns)
                     self._tag_after_reduce(group, unit)
 

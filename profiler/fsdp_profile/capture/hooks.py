@@ -1,11 +1,13 @@
 """What the hooks of FSDP1, FSDP2 and DDP have in common."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder
 from fsdp_profile.capture.units import UnitRegistry
+from fsdp_profile.schema import Prefetch
 
 Original = Callable[..., Any]
 
@@ -34,14 +36,12 @@ class UnitHooks:
         self._backward_since: dict[int, int] = {}
         """Unit -> when its pre-backward ran."""
 
-    def _prefetch(self, original: Original) -> Original:
-        """All-gathers issued inside are on behalf of a unit that comes later."""
-
-        def prefetch(*args: Any, **kwargs: Any) -> Any:
-            self._recorder.local.prefetching = True
-            try:
-                return original(*args, **kwargs)
-            finally:
-                self._recorder.local.prefetching = False
-
-        return prefetch
+    @contextmanager
+    def _prefetching(self, kind: Prefetch) -> Iterator[None]:
+        """All-gathers issued inside are for units that come later."""
+        local = self._recorder.local
+        before, local.prefetch = getattr(local, "prefetch", ""), kind.value
+        try:
+            yield
+        finally:
+            local.prefetch = before

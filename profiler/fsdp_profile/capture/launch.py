@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile import layout
+from fsdp_profile.capture.last_words import grace
 from fsdp_profile.capture.options import Options
 from fsdp_profile.errors import MissingExtraError, UsageError
 
@@ -75,7 +76,7 @@ def launch(job: Job, *, run_dir: Path, options: Options, ranks: Callable[[], lis
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import elastic_launch
 
-    with _environment(run_dir, options), _quiet_agent(), _own_signal_handlers():
+    with _environment(run_dir, options), _quiet_agent(), _own_signal_handlers(), grace(run_dir):
         try:
             elastic_launch(config=job.config, entrypoint=job.command)(*job.command_args)
         except ChildFailedError as e:

@@ -1,15 +1,22 @@
-"""Hooks on the training loop itself: backward, optimizer steps, original parameters. All public names but one."""
+"""Hooks on the training loop itself: backward, recomputation, optimizer steps, original parameters.
+
+All public names but `_recomputation_hook` and `CheckpointFunction` of torch.utils.checkpoint (torch 2.4 .. 2.15) and
+the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo treats that very function specially.
+"""
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
-from fsdp_profile.capture.recorder import Recorder
+from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
-from fsdp_profile.schema import Category, Phase
+from fsdp_profile.schema import NO_UNIT, Category, Phase
 
 Original = Callable[..., Any]
+
+RECOMPUTE_REGION = "RECOMPUTE_REGION"
+"""Region in which a checkpointed forward runs again inside backward; not a SpanKind, for it is no unit's."""
 
 
 class LoopHooks:
@@ -32,6 +39,8 @@ class LoopHooks:
         self._handles: list[Any] = []
         self._registration: list[Any] = []
         self._phase_before: list[Phase] = []
+        self._recomputing: list[tuple[int, int]] = []
+        """(start_ns, forwards open at its begin) of the recomputations under way, outermost first."""
 
     def install(self) -> None:
         """Install once torch is imported."""
@@ -39,6 +48,7 @@ class LoopHooks:
         from torch.optim import optimizer as optim
 
         self._patcher.wrap(("torch.autograd",), "backward", self._backward, feature="backward phase")
+        self._install_recomputation()
         self._handles = [
             optim.register_optimizer_step_pre_hook(self._optimizer_begins),
             optim.register_optimizer_step_post_hook(self._optimizer_ends),
@@ -60,6 +70,12 @@ class LoopHooks:
         profiler = ("torch.autograd.profiler",)
         self._patcher.wrap(profiler, "record_function.__enter__", self._region_enters, feature="chunks")
         self._patcher.wrap(profiler, "record_function.__exit__", self._region_exits, feature="chunks")
+
+    def _install_recomputation(self) -> None:
+        owner, feature = ("torch.utils.checkpoint",), "recomputed activations"
+        self._patcher.wrap(owner, "_recomputation_hook.__enter__", self._recompute_begins, feature=feature)
+        self._patcher.wrap(owner, "_recomputation_hook.__exit__", self._recompute_ends, feature=feature)
+        self._patcher.wrap(owner, "CheckpointFunction.backward", self._recompute_reentrant, feature=feature)
 
     def remove(self) -> None:
         """Take the public hooks off again (the patcher undoes the rest)."""
@@ -85,6 +101,7 @@ class LoopHooks:
 
     def _backward(self, original: Original) -> Original:
         def backward(*args: Any, **kwargs: Any) -> Any:
+            self._end_recomputations(0)  # a reentrant checkpoint's own backward: its forward is over
             before = self._recorder.phase
             self._recorder.enter_phase(Phase.BACKWARD)
             try:
@@ -93,6 +110,48 @@ class LoopHooks:
                 self._recorder.enter_phase(before if before is Phase.BACKWARD else Phase.OTHER)
 
         return backward
+
+    def _recompute_begins(self, original: Original) -> Original:
+        def enter(hook: Any) -> Any:
+            self._begin_recomputation()
+            return original(hook)
+
+        return enter
+
+    def _recompute_ends(self, original: Original) -> Original:
+        def leave(hook: Any, *exception: Any) -> Any:
+            out = original(hook, *exception)
+            self._end_recomputations(len(self._recomputing) - 1)
+            return out
+
+        return leave
+
+    def _recompute_reentrant(self, original: Original) -> Original:
+        """`use_reentrant=True`: forward runs again in this function, up to its own call of backward."""
+
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            outer = len(self._recomputing)
+            self._begin_recomputation()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._end_recomputations(outer)
+
+        return backward
+
+    def _begin_recomputation(self) -> None:
+        self._recomputing.append((now(), len(self._recorder.open_spans)))
+
+    def _end_recomputations(self, outer: int) -> None:
+        """End those begun inside the first `outer`, and the units' forwards in them.
+
+        Recomputation stops early, by an exception, once it has what backward wants: no post-forward runs then.
+        """
+        while len(self._recomputing) > max(outer, 0):
+            start_ns, num_open = self._recomputing.pop()
+            if self._recorder.enabled:
+                self._recorder.close_spans(down_to=num_open)
+                self._recorder.span(NO_UNIT, RECOMPUTE_REGION, start_ns)
 
     def _optimizer_init(self, original: Original) -> Original:
         def init(optimizer: Any, *args: Any, **kwargs: Any) -> None:

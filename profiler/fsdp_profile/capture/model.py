@@ -1,10 +1,12 @@
-"""What model was trained, as its parameters say; read once, at the first forward."""
+"""What model was trained, as its parameters say, and what else is held; read once, at the first forward."""
 
+import gc
 from collections import Counter
 from typing import Any
 
-from fsdp_profile.capture.recorder import nbytes
-from fsdp_profile.capture.units import UnitRegistry, dtype_text
+from fsdp_profile.capture.recorder import Recorder, nbytes
+from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.schema import Category
 
 
 def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
@@ -44,6 +46,37 @@ def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
         "param_bytes": size,
         "dtypes": dict(dtypes),
     }
+
+
+def tag_kept(module: Any, recorder: Recorder) -> None:
+    """Tag what a root module keeps: its buffers, and its parameters, those outside of every unit included.
+
+    Nothing is gathered before a root's first forward, so what its parameters hold now is what this rank keeps.
+    """
+    for name, buffer in module.named_buffers():
+        recorder.tag(buffer, Category.BUFFER, name=clean_name(name))
+    for name, param in module.named_parameters():
+        recorder.tag(param, Category.SHARDED_PARAM, name=clean_name(name))
+
+
+def tag_held(recorder: Recorder) -> None:
+    """Tag, weakly, every tensor that the script holds when training begins, whatever it made it for.
+
+    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any;
+    the rest is the script's own: data, tables, averages. Any other tag of the same storage counts more.
+    """
+    import torch
+
+    is_tensor: dict[type, bool] = {}
+    for value in gc.get_objects():
+        # Not isinstance: it asks proxies for their __class__, which may run their code.
+        kind = type(value)
+        if kind not in is_tensor:
+            is_tensor[kind] = issubclass(kind, torch.Tensor)
+        if is_tensor[kind]:
+            is_param = isinstance(value, torch.nn.Parameter)
+            category = Category.SHARDED_PARAM if is_param else Category.INPUT
+            recorder.tag(value, category, name="held by the script", weak=True)
 
 
 def _belongs(handle: Any, module: Any) -> bool:

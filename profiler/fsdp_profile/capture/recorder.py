@@ -34,8 +34,8 @@ class Recorder:
         self.enabled = True
         self.tags: list[tuple[int, int, int, str, int, str, bool]] = []
         """(t_ns, address, size_bytes, category, unit, name, weak)"""
-        self.spans: list[tuple[int, str, int, int, int, bool]] = []
-        """(unit, kind, start_ns, end_ns, size_bytes, prefetched); kind is a SpanKind, or a region of DDP"""
+        self.spans: list[tuple[int, str, int, int, int, str]] = []
+        """(unit, kind, start_ns, end_ns, size_bytes, prefetch); kind is a SpanKind, or a region of DDP"""
         self.calls: list[tuple[str, int, int, int, int, int, bool, str, str, str]] = []
         """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched, group, description, dtype)"""
         self.phases: list[tuple[int, str]] = [(now(), Phase.SETUP.value)]
@@ -90,9 +90,9 @@ class Recorder:
 
         self._watched[key] = weakref.ref(tensor, died)
 
-    def span(self, unit: int, kind: str, start_ns: int, *, size: int = 0, prefetched: bool = False) -> None:
+    def span(self, unit: int, kind: str, start_ns: int, *, size: int = 0, prefetch: str = "") -> None:
         """A span of a unit that ends now."""
-        self.spans.append((unit, kind, start_ns, now(), size, prefetched))
+        self.spans.append((unit, kind, start_ns, now(), size, prefetch))
 
     def open_span(self, unit: int, kind: str) -> None:
         """A module's forward begins."""
@@ -115,11 +115,11 @@ class Recorder:
         if self.phase is Phase.FORWARD and torch is not None and not torch.is_grad_enabled():
             self.enter_phase(Phase.OTHER)
 
-    def close_all_spans(self) -> None:
-        """Whatever is still open ends now (an exception, or the end of the process)."""
-        for unit, kind, start_ns in self.open_spans:
+    def close_spans(self, *, down_to: int = 0) -> None:
+        """Whatever is still open inside the first `down_to` ends now (an exception, or the end of the process)."""
+        for unit, kind, start_ns in self.open_spans[down_to:]:
             self.span(unit, kind, start_ns)
-        self.open_spans.clear()
+        del self.open_spans[down_to:]
 
     @property
     def unit(self) -> int:
@@ -127,9 +127,9 @@ class Recorder:
         return int(getattr(self.local, "unit", NO_UNIT))
 
     @property
-    def prefetching(self) -> bool:
-        """Whether this thread issues an all-gather ahead of its use."""
-        return bool(getattr(self.local, "prefetching", False))
+    def prefetch(self) -> str:
+        """The Prefetch on whose behalf this thread issues an all-gather now; '' when for its own use."""
+        return str(getattr(self.local, "prefetch", ""))
 
     def add_work(self, work: Any) -> None:
         """An asynchronous collective was issued; those that are over are let go, and their tensors with them."""
@@ -154,7 +154,7 @@ class Recorder:
         """Everything since the last flush, as columns; the lists are empty afterwards."""
         taken = {
             "tags": _columns(self.tags, ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak")),
-            "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched")),
+            "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetch")),
             "calls": _columns(self.calls, CALL_COLUMNS),
             "phases": _columns(self.phases, ("t_ns", "phase")),
             "drops": _columns(self.drops, ("t_ns", "address")),

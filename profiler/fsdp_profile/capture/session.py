@@ -24,7 +24,7 @@ from fsdp_profile.capture.device import DeviceSampler
 from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.loop import LoopHooks
-from fsdp_profile.capture.model import describe_model
+from fsdp_profile.capture.model import describe_model, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
@@ -123,9 +123,8 @@ class Session:
         install_collectives(self.patcher, self.recorder)
 
     def _root_seen(self, module: Any) -> None:
-        """The first forward of a root module: its buffers and what it is."""
-        for name, buffer in module.named_buffers():
-            self.recorder.tag(buffer, Category.BUFFER, name=name)
+        """The first forward of a root module: what it keeps and what it is."""
+        tag_kept(module, self.recorder)
         self.writer.write("model", describe_model(module, self.units))
 
     def _forward_begins(self, _module: Any, args: Any, kwargs: Any) -> None:
@@ -138,6 +137,8 @@ class Session:
             recorder.tag(value, Category.INPUT)
         if recorder.first_forward_ns is None:
             self.loop.setup_is_over()
+            with self.patcher.guarded("tensors of the script"):
+                tag_held(self.recorder)
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns})
@@ -173,7 +174,7 @@ class Session:
         if os.getpid() != self._pid:
             return
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-        self.recorder.close_all_spans()
+        self.recorder.close_spans()
         self._finish("process ended")
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}".splitlines()
@@ -244,8 +245,12 @@ class Session:
             if hasattr(owner, "fsdp_params"):
                 row = fsdp2.describe(owner, self.units.names.get(unit))
             else:
-                replicas = self.fsdp1.replicas.get(unit, 1)
-                row = fsdp1.describe(owner, self.units.names.get(unit), replicas=replicas)
+                row = fsdp1.describe(
+                    owner,
+                    self.units.names.get(unit),
+                    replicas=self.fsdp1.replicas.get(unit, 1),
+                    is_root=unit in self.fsdp1.roots,
+                )
             rows.append({"unit": unit, **row})
         rows += self.ddp.describe_buckets()
         changed = [row for row in rows if self._described.get(row["unit"]) != row]

@@ -103,46 +103,68 @@ class _Reader:
     def _overview(self, ranks: list[RankSummary], rank: int | None) -> RenderableType:
         from fsdp_profile.analysis.collectives import collective_summary
         from fsdp_profile.analysis.memory import peak_of_steps
+        from fsdp_profile.analysis.postmortem import post_mortems
+        from fsdp_profile.analysis.traffic import step_traffic
         from fsdp_profile.analysis.units import unit_summaries
         from fsdp_profile.report.overview import Overview, overview_report
 
-        found = Overview(run=self.run, ranks=ranks, rank=rank, problems=self.problems)
+        failed = self._ask(lambda run, *, rank: post_mortems(run), None) or ()
+        found = Overview(run=self.run, ranks=ranks, rank=rank, problems=self.problems, post_mortems=failed)
         if rank is not None:
             found = replace(
                 found,
                 step_peaks=self._ask(peak_of_steps, rank) or (),
                 units=self._ask(unit_summaries, rank) or (),
                 collectives=self._ask(collective_summary, rank),
+                per_step=self._ask(step_traffic, rank),
             )
         return overview_report(found)
 
     def _memory(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.growth import growth, kept_unsharded
         from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_steps
         from fsdp_profile.analysis.steps import unit_names
+        from fsdp_profile.analysis.waterfall import waterfall
+        from fsdp_profile.report.growth import growth_report
         from fsdp_profile.report.memory import memory_report
+        from fsdp_profile.report.parts import sections
 
         highest = self._ask(peak, rank)
-        return memory_report(
+        names = self._ask(unit_names, rank) or {}
+        grown, kept = self._ask(growth, rank) or (), self._ask(kept_unsharded, rank) or ()
+        page = memory_report(
             self._ask(peak_of_steps, rank) or (),
             peak=highest,
             blocks=self._ask(partial(blocks_at, event=highest.event), rank) if highest is not None else None,
-            unit_names=self._ask(unit_names, rank) or {},
+            unit_names=names,
             law=self._ask(conservation, rank),
+            device=self._ask(waterfall, rank),
         )
+        return sections([page, growth_report(grown, kept, unit_names=names)])
 
     def _units(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.in_flight import in_flight
         from fsdp_profile.analysis.units import unit_summaries
-        from fsdp_profile.report.units import units_report
+        from fsdp_profile.report.parts import sections
+        from fsdp_profile.report.units import in_flight_report, units_report
 
-        return units_report(self._ask(unit_summaries, rank) or (), rank=rank)
+        totals = units_report(self._ask(unit_summaries, rank) or (), rank=rank)
+        return sections([totals, in_flight_report(self._ask(in_flight, rank) or ())])
 
     def _collectives(self, rank: int) -> RenderableType:
+        from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
         from fsdp_profile.analysis.collectives import collective_summary
+        from fsdp_profile.analysis.traffic import step_traffic
+        from fsdp_profile.report.breakdown import breakdown_report, directions_report
         from fsdp_profile.report.collectives import across_report, collectives_report
         from fsdp_profile.report.parts import sections
 
-        mine = collectives_report(self._ask(collective_summary, rank), rank=rank)
-        return sections([mine, across_report(self._across())])
+        per_step = self._ask(step_traffic, rank)
+        mine = collectives_report(self._ask(collective_summary, rank), rank=rank, per_step=per_step)
+        time = breakdown_report(self._ask(step_breakdowns, rank) or {}, rank=rank)
+        rows = self._ask(exposed_by_step, rank)
+        directions = directions_report(rows, rank=rank) if rows is not None else None
+        return sections([mine, time, directions, across_report(self._across())])
 
     def _across(self) -> Across | None:
         from fsdp_profile.analysis.across import across_ranks

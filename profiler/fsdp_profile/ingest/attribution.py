@@ -5,8 +5,8 @@
    category begins a new part of the block. Weak tags (a parameter as the script built it) give way to any other.
 2. REGION: allocated under a communication operator, or inside a unit's gather, copy-out or reduction.
 3. LIFETIME: by the phase of its alloc and of its free. Allocated in forward and alive after it: ACTIVATION, also
-   in a recomputation during backward. Born and dead in one phase: TEMPORARY. Made between steps (or last in
-   set-up) and alive in the forward that follows: INPUT.
+   in a recomputation during backward (named RECOMPUTED). Born and dead in one phase: TEMPORARY. Made between steps
+   (or last in set-up) and alive in the forward that follows: INPUT.
 4. Otherwise UNKNOWN.
 """
 
@@ -37,6 +37,17 @@ _BASIS = {basis: code for code, basis in enumerate(_BASES)}
 
 GATHER_REGION = "GATHER_REGION"
 BUCKET_REGION = "BUCKET_REGION"
+RECOMPUTE_REGION = "RECOMPUTE_REGION"
+REGIONS = (GATHER_REGION, BUCKET_REGION, RECOMPUTE_REGION)
+"""Kinds of spans that are no SpanKind: they only tell what is allocated in them."""
+
+RECOMPUTED = "recomputed"
+"""Name of an activation that a checkpoint made again in backward."""
+
+FUNCTIONAL = "_c10d_functional::"
+"""Prefix of functional collectives, which allocate what they return."""
+
+_FORWARD_REGIONS = (SpanKind.FORWARD.value, RECOMPUTE_REGION)
 _REGION_CATEGORY = {
     SpanKind.ALL_GATHER.value: Category.ALL_GATHER,
     SpanKind.COPY_OUT.value: Category.ALL_GATHER,
@@ -193,9 +204,12 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     phase = clock.phase_names(born)
     following = clock.phase_names(np.minimum(born + 1, len(clock.phases)))
     is_short = died == born
-    carried = blocks.transport[rows] >= 0
-    decide(carried & (phase == Phase.BACKWARD.value), Category.BUCKET, Basis.REGION)
-    recomputed = (phase == Phase.BACKWARD.value) & (region == SpanKind.FORWARD.value)
+    in_backward = phase == Phase.BACKWARD.value
+    carried = (blocks.transport[rows] >= 0) & ~_is_functional(blocks.operator[rows], log.words.list)
+    decide(carried & in_backward, Category.BUCKET, Basis.REGION)
+    recomputed = in_backward & np.isin(region.astype(str), _FORWARD_REGIONS)
+    recomputed &= end > _recomputed_until(log.spans, log.words.list, start)
+    unit = np.where(recomputed & (unit == NO_UNIT), _unit_in_backward(log.spans, log.words.list, start), unit)
     decide((phase == Phase.FORWARD.value) & is_short, Category.TEMPORARY, Basis.LIFETIME)
     decide(phase == Phase.FORWARD.value, Category.ACTIVATION, Basis.LIFETIME)
     decide(recomputed, Category.ACTIVATION, Basis.LIFETIME)
@@ -203,6 +217,7 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     decide(is_short, Category.TEMPORARY, Basis.LIFETIME)
     # Made between steps: a batch lives through the forward that follows, and dies at the latest with the next batch.
     step_born, step_died = clock.steps(start), clock.steps(np.where(end == NOT_FREED, 0, end))
+    step_died = np.where(step_died == TEARDOWN_STEP, len(clock.step_end_ns), step_died)
     dies_soon = (end != NOT_FREED) & (step_died <= np.maximum(step_born, 0) + 1)
     is_last_step = np.maximum(step_born, 0) + 1 >= len(clock.step_end_ns)
     feeds = np.isin(phase.astype(str), [Phase.OTHER.value, Phase.SETUP.value]) & (following == Phase.FORWARD.value)
@@ -216,8 +231,46 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
         category=category,
         basis=basis,
         unit=unit,
-        name=np.zeros(len(rows), np.int64),
+        name=np.where(recomputed & (category == _CODE[Category.ACTIVATION]), log.words.code(RECOMPUTED), 0),
     )
+
+
+def _is_functional(operator: Array, vocabulary: list[str]) -> Array:
+    is_word = np.array([word.startswith(FUNCTIONAL) for word in vocabulary], bool)
+    found: Array = is_word[operator]
+    return found
+
+
+def _recomputed_until(spans: Columns, vocabulary: list[str], t_ns: Array) -> Array:
+    """The end of the outermost forward around each time; 0 where there is none."""
+    start, end, _ = _of_kinds(spans, vocabulary, _FORWARD_REGIONS)
+    if len(start) == 0:
+        return np.zeros(len(t_ns), np.int64)
+    # Spans nest: one that begins after all before it are over is an outermost one.
+    latest_end = np.maximum.accumulate(end)
+    is_outermost = np.append(True, start[1:] >= latest_end[:-1])
+    top = np.flatnonzero(is_outermost)[np.maximum(is_outermost.cumsum() - 1, 0)]
+    found = np.searchsorted(start, t_ns, side="right") - 1
+    until = end[top[np.maximum(found, 0)]]
+    inside: Array = np.where((found >= 0) & (until > t_ns), until, 0)
+    return inside
+
+
+def _unit_in_backward(spans: Columns, vocabulary: list[str], t_ns: Array) -> Array:
+    """The unit whose backward is under way at each time: of several the one that began last, NO_UNIT if none."""
+    start, end, unit = _of_kinds(spans, vocabulary, (SpanKind.BACKWARD.value,))
+    found = np.full(len(t_ns), NO_UNIT, np.int64)
+    for first, last, number in zip(start, end, unit, strict=True):
+        found[(t_ns >= first) & (t_ns < last)] = number
+    return found
+
+
+def _of_kinds(spans: Columns, vocabulary: list[str], kinds: tuple[str, ...]) -> tuple[Array, Array, Array]:
+    """Start, end and unit of the spans of some kinds, by start; of those that begin together the longest first."""
+    is_kind = np.array([word in kinds for word in vocabulary], bool)
+    rows = np.flatnonzero(is_kind[spans["kind"]])
+    rows = rows[np.lexsort((-spans["end_ns"][rows], spans["start_ns"][rows]))]
+    return spans["start_ns"][rows], spans["end_ns"][rows], spans["unit"][rows]
 
 
 def _regions(spans: Columns, vocabulary: list[str], t_ns: Array) -> tuple[Array, Array]:
@@ -226,7 +279,7 @@ def _regions(spans: Columns, vocabulary: list[str], t_ns: Array) -> tuple[Array,
     Spans of one thread nest, so the innermost is the open one that began last.
     """
     kinds = np.array([*vocabulary, ""], object)
-    keep = np.isin(kinds[spans["kind"]].astype(str), [*_REGION_CATEGORY, SpanKind.FORWARD.value])
+    keep = np.isin(kinds[spans["kind"]].astype(str), [*_REGION_CATEGORY, *_FORWARD_REGIONS])
     rows = np.flatnonzero(keep)
     rows = rows[np.lexsort((-spans["end_ns"][rows], spans["start_ns"][rows]))]
     start, end = spans["start_ns"][rows], spans["end_ns"][rows]

@@ -16,7 +16,9 @@ Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
 
 _TYPES = {"address": np.uint64, "prefetched": np.bool_, "weak": np.bool_}
-_TEXT = frozenset({"category", "name", "kind", "collective", "phase", "group", "group_description", "dtype"})
+_TEXT = frozenset(
+    {"category", "name", "kind", "collective", "phase", "group", "group_description", "dtype", "prefetch"}
+)
 
 
 class Words:
@@ -79,7 +81,7 @@ _EMPTY: dict[str, tuple[str, ...]] = {
     "transport": ("name", "start_ns", "end_ns", "thread"),
     "operators": ("name", "start_ns", "end_ns", "thread"),
     "tags": ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak"),
-    "spans": ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched"),
+    "spans": ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetched", "prefetch"),
     "calls": (
         "collective",
         "start_ns",
@@ -161,6 +163,11 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
     log.buckets[step] = [u for u in log.units.values() if u["kind"] == "DDP_BUCKET"]
     for name in ("tags", "spans", "calls", "phases", "drops"):
         parts[name].append(_decode(log.words, chunk[name]))
+    spans = parts["spans"][-1]
+    if "prefetch" in spans:
+        spans["prefetched"] = spans["prefetch"] != 0
+    else:  # an older capture
+        spans["prefetch"] = np.zeros(len(spans["unit"]), np.int32)
     calls = parts["calls"][-1]
     for absent in {"group", "group_description", "dtype"} - set(calls):  # an older capture
         calls[absent] = np.zeros(len(calls["unit"]), np.int32)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile.ingest.attribution import BUCKET_REGION, Clock
+from fsdp_profile.ingest.attribution import BUCKET_REGION, FUNCTIONAL, Clock
 from fsdp_profile.ingest.capture_log import CaptureLog
 from fsdp_profile.schema import NO_UNIT, CollectiveKind, Phase
 
@@ -154,14 +154,16 @@ def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]
 
 
 def with_handed_over(log: CaptureLog) -> Array:
-    """The allocator events' transport rows, with what DDP hands over to its broadcasts joined to them.
+    """The allocator events' transport rows, with what was handed over to an operator joined to them.
+
+    Functional collectives (tensor parallel meshes) allocate their result and give it to the operator they issue next.
 
     `DDP.__init__`, the bucket rebuild and the buffer sync copy tensors into one (`aten::cat`), broadcast it and drop
     it, at times on the transport's thread, where its free is not reported; see [Note: Frees nobody reported] in
     pairing. So whatever is allocated there and is no bucket belongs to the next broadcast of the region.
     """
-    transport: Array = log.allocator["transport"].copy()
     vocabulary = log.words.list
+    transport = _with_functional(log)
     names = np.array([vocabulary[code] for code in log.transport["name"]], object)
     broadcasts = np.flatnonzero(names == "c10d::broadcast_")
     broadcasts = broadcasts[np.argsort(log.transport["start_ns"][broadcasts], kind="stable")]
@@ -179,4 +181,15 @@ def with_handed_over(log: CaptureLog) -> Array:
         following = np.searchsorted(issue_ns, t_ns[rows])
         in_region = (following < len(issue_ns)) & (issue_ns[np.minimum(following, len(issue_ns) - 1)] < last)
         transport[rows[in_region]] = broadcasts[following[in_region]]
+    return transport
+
+
+def _with_functional(log: CaptureLog) -> Array:
+    transport: Array = log.allocator["transport"].copy()
+    is_word = np.array([word.startswith(FUNCTIONAL) for word in log.words.list], bool)
+    issues, _ = carriers(log)
+    rows = np.flatnonzero((transport < 0) & is_word[log.allocator["operator"]] & (log.allocator["delta_bytes"] > 0))
+    following = np.searchsorted(log.transport["start_ns"][issues], log.allocator["t_ns"][rows])
+    has_one = following < len(issues)
+    transport[rows[has_one]] = issues[following[has_one]]
     return transport

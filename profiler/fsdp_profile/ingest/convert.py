@@ -12,13 +12,15 @@ import pyarrow as pa
 
 from fsdp_profile import layout
 from fsdp_profile.errors import InputError, OutputError
-from fsdp_profile.ingest.attribution import BUCKET_REGION, GATHER_REGION, Clock, Parts, attribute, make_clock
+from fsdp_profile.ingest.attribution import REGIONS, Clock, Parts, attribute, make_clock
 from fsdp_profile.ingest.capture_log import CaptureLog, read_capture_log
 from fsdp_profile.ingest.communication import collective_columns, transport_ends_ns, with_handed_over
-from fsdp_profile.ingest.cuda_ledger import cuda_ledger
+from fsdp_profile.ingest.cuda_ledger import device_history, ledger_of_history, ring_warnings
 from fsdp_profile.ingest.device_trace import device_collective_columns, kernel_columns, read_device_trace
+from fsdp_profile.ingest.failed_allocation import oom_columns
 from fsdp_profile.ingest.kineto import Trace
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
+from fsdp_profile.ingest.segment_lives import pool_tables
 from fsdp_profile.ingest.tables import make_table, write_table
 from fsdp_profile.schema import CATEGORIES, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
 
@@ -74,7 +76,9 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
         except (KeyError, IndexError, ValueError, pa.ArrowException) as e:
             log.warnings.append(f"{name}: not written ({type(e).__name__}: {e}); please report this")
 
-    ledger = _ledger(log)
+    history = device_history(log.cuda)
+    ledger = ledger_of_history(history, log.words) if history is not None else _ledger(log)
+    log.warnings += ring_warnings(log.cuda)
     last_ns = _last_ns(log, ledger)
     add("steps", lambda: _steps(log, clock, last_ns))
     add("phases", lambda: _phases(log, clock, last_ns))
@@ -95,16 +99,20 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
         log.warnings += ledger.warnings
         add("memory_samples", lambda: _memory_samples(found, clock))
         add("allocations", lambda: _allocations(log, found, clock))
+        add("ooms", lambda: oom_columns(log, found.samples))
+    if history is not None:
+        of_pools = pool_tables(history)
+        if of_pools["ooms"].num_rows == 0:  # the history may have been cut before the failure
+            del of_pools["ooms"]
+        tables |= of_pools
     return tables
 
 
 def _ledger(log: CaptureLog) -> Ledger | None:
-    if log.cuda:
-        return cuda_ledger(log.cuda, log.words)
     if len(log.allocator["t_ns"]) == 0:
         return None
     events = {**log.allocator, "transport": with_handed_over(log)}
-    return pair_cpu_events(**events, transport_end_ns=transport_ends_ns(log), drops=log.drops)
+    return pair_cpu_events(**events, transport_end_ns=transport_ends_ns(log), drops=log.drops, tags=log.tags)
 
 
 def _last_ns(log: CaptureLog, ledger: Ledger | None) -> int:
@@ -205,12 +213,12 @@ def _unit_spans(log: CaptureLog, clock: Clock, collectives: pa.Table | None) -> 
     vocabulary = log.words.list
     spans = log.spans
     kind = np.array([vocabulary[code] for code in spans["kind"]], object)
-    keep = ~np.isin(kind.astype(str), [GATHER_REGION, BUCKET_REGION])
+    keep = ~np.isin(kind.astype(str), REGIONS)
     rows = [
-        (int(u), str(k), int(a), int(b), int(size), bool(early))
-        for u, k, a, b, size, early in zip(
+        (int(u), str(k), int(a), int(b), int(size), bool(early), vocabulary[word])
+        for u, k, a, b, size, early, word in zip(
             spans["unit"][keep], kind[keep], spans["start_ns"][keep], spans["end_ns"][keep],
-            spans["size_bytes"][keep], spans["prefetched"][keep], strict=True,
+            spans["size_bytes"][keep], spans["prefetched"][keep], spans["prefetch"][keep], strict=True,
         )
     ]  # fmt: skip
     rows += _unsharded_spans(rows)
@@ -226,10 +234,11 @@ def _unit_spans(log: CaptureLog, clock: Clock, collectives: pa.Table | None) -> 
         "end_ns": [row[3] for row in rows],
         "size_bytes": [row[4] for row in rows],
         "prefetched": [row[5] for row in rows],
+        "prefetch": [row[6] for row in rows],
     }
 
 
-_Span = tuple[int, str, int, int, int, bool]
+_Span = tuple[int, str, int, int, int, bool, str]
 
 
 def _unsharded_spans(rows: list[_Span]) -> list[_Span]:
@@ -241,9 +250,9 @@ def _unsharded_spans(rows: list[_Span]) -> list[_Span]:
         if row[1] == SpanKind.ALL_GATHER.value:
             open_since.setdefault(row[0], row)
         elif (since := open_since.pop(row[0], None)) is not None:
-            found.append((row[0], SpanKind.UNSHARDED.value, since[2], row[3], row[4], since[5]))
+            found.append((row[0], SpanKind.UNSHARDED.value, since[2], row[3], row[4], *since[5:]))
     for unit, since in open_since.items():
-        found.append((unit, SpanKind.UNSHARDED.value, since[2], NOT_FREED, since[4], since[5]))
+        found.append((unit, SpanKind.UNSHARDED.value, since[2], NOT_FREED, since[4], *since[5:]))
     return found
 
 
@@ -253,7 +262,7 @@ def _bucket_spans(log: CaptureLog, collectives: pa.Table | None) -> list[_Span]:
     if collectives is None or not buckets:
         return []
     return [
-        (row["unit"], SpanKind.ALL_REDUCE.value, row["issue_ns"], row["end_ns"], row["size_bytes"] or 0, False)
+        (row["unit"], SpanKind.ALL_REDUCE.value, row["issue_ns"], row["end_ns"], row["size_bytes"] or 0, False, "")
         for row in collectives.select(["unit", "issue_ns", "end_ns", "size_bytes"]).to_pylist()
         if row["unit"] in buckets
     ]

@@ -15,8 +15,8 @@ from fsdp_profile.ingest.snapshots import DeviceHistory, history_from_snapshot
 from fsdp_profile.schema import NOT_FREED
 
 
-def cuda_ledger(chunks: list[dict[str, Any]], words: Words) -> Ledger | None:
-    """The ledger of the device with most events; None without any.
+def device_history(chunks: list[dict[str, Any]]) -> DeviceHistory | None:
+    """The history of the device with most events, from the chunks of one rank's capture; None without any.
 
     Raises:
         InputError: the chunks are not an allocator's history.
@@ -37,14 +37,17 @@ def cuda_ledger(chunks: list[dict[str, Any]], words: Words) -> Ledger | None:
     ]
     traces: list[list[Any]] = [[] for _ in range(device)] + [trace]
     histories = history_from_snapshot({"segments": mine[-1]["segments"], "device_traces": traces})
-    history = next(h for h in histories if h.device == device)
-    ring = ["the allocator's history ring was full: events are missing between steps"] if any(
-        chunk.get("ring_was_full") for chunk in mine
-    ) else []  # fmt: skip
-    return ledger_of_history(history, words, extra_warnings=ring)
+    return next(h for h in histories if h.device == device)
 
 
-def ledger_of_history(history: DeviceHistory, words: Words, *, extra_warnings: list[str] | None = None) -> Ledger:
+def ring_warnings(chunks: list[dict[str, Any]]) -> list[str]:
+    """What the capture's chunks lost to the ring buffer of the allocator's history."""
+    if not any(chunk.get("ring_was_full") for chunk in chunks):
+        return []
+    return ["the allocator's history ring was full: events are missing between steps"]
+
+
+def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
     """The ledger of one device's history; row 0 of the samples is the state before the first event."""
     blocks, samples = history.blocks, history.samples
     first_ns = int(samples.column("t_ns")[0].as_py()) if samples.num_rows else 0
@@ -86,5 +89,5 @@ def ledger_of_history(history: DeviceHistory, words: Words, *, extra_warnings: l
             reserved_bytes=np.concatenate([[history.start.reserved_bytes], column(samples, "reserved_bytes")]),
             active_bytes=np.concatenate([[history.start.active_bytes], column(samples, "active_bytes")]),
         ),
-        warnings=(*history.warnings, *(extra_warnings or [])),
+        warnings=history.warnings,
     )

@@ -13,6 +13,7 @@ from fsdp_profile.ingest.attribution import Clock
 from fsdp_profile.ingest.capture_log import CaptureLog
 from fsdp_profile.ingest.communication import call_around
 from fsdp_profile.ingest.kineto import Trace, read_trace
+from fsdp_profile.ingest.kineto_launches import launch_column
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import NO_UNIT
 
@@ -41,6 +42,7 @@ def kernel_columns(trace: Trace, clock: Clock) -> dict[str, Any]:
         "end_ns": numbers(events, "end_ns")[rows],
         "stream": numbers(events, "stream")[rows],
         "step": clock.steps(start),
+        "launch_ns": launch_column(trace, rows),
     }
 
 
@@ -67,4 +69,5 @@ def device_collective_columns(trace: Trace, log: CaptureLog, clock: Clock) -> di
         "transport": list(strings(trace.events, "name")[event]),
         **{name: found.column(name).to_pylist() for name in ("group", "group_description", "dtype")},
         "sequence": found.column("seq").to_pylist(),
+        "launch_ns": launch_column(trace, event),
     }

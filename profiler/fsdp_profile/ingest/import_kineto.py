@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fsdp_profile.ingest.import_marks import Annotations, Array, Timeline, UnitMarks, strategy_of, timeline, unit_marks
 from fsdp_profile.ingest.kineto import Trace
+from fsdp_profile.ingest.kineto_launches import launch_column, launches_of_events
 from fsdp_profile.ingest.kineto_names import (
     C10D_PREFIX,
     GLOO_PREFIX,
-    LAUNCH_CATEGORIES,
     OPERATOR_CATEGORIES,
     PARAM_COMMS,
 )
@@ -201,6 +201,7 @@ def _collectives(trace: Trace, line: Timeline, units: UnitMarks) -> dict[str, An
         "step": line.steps(issue),
         "phase": (line.phase_codes(issue), PHASES),
         "unit": units.around(issue, SpanKind.ALL_GATHER, SpanKind.REDUCE),
+        "launch_ns": launch_column(trace, event),
     }
 
 
@@ -210,16 +211,9 @@ def _device_kernels(trace: Trace, line: Timeline, is_device: Array) -> dict[str,
     keep = is_device.copy()
     keep[numbers(trace.collectives, "event")] = False
     rows = np.flatnonzero(keep)
-    start, correlation = numbers(events, "start_ns"), numbers(events, "correlation")
-    category, listed = words(events, "category")
-    is_launch = np.isin(category, [i for i, word in enumerate(listed) if word in LAUNCH_CATEGORIES])
-    launches = np.flatnonzero(is_launch & (correlation >= 0))
-    launches = launches[np.argsort(correlation[launches], kind="stable")]
-    at = start[rows]
-    if len(launches):
-        place = np.minimum(np.searchsorted(correlation[launches], correlation[rows]), len(launches) - 1)
-        same = correlation[launches[place]] == correlation[rows]
-        at = np.where(same, start[launches[place]], at)
+    start = numbers(events, "start_ns")
+    launcher, is_known = launches_of_events(trace, rows)
+    at = np.where(is_known, start[launcher], start[rows])
     name, names = words(events, "name")
     return {
         "name": (name[rows], names),
@@ -227,6 +221,7 @@ def _device_kernels(trace: Trace, line: Timeline, is_device: Array) -> dict[str,
         "end_ns": numbers(events, "end_ns")[rows],
         "stream": numbers(events, "stream")[rows],
         "step": line.steps(at),
+        "launch_ns": launch_column(trace, rows),
     }
 
 

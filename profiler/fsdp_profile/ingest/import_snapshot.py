@@ -22,6 +22,7 @@ from fsdp_profile.ingest.import_marks import (
     unit_marks,
 )
 from fsdp_profile.ingest.pairing import Ledger
+from fsdp_profile.ingest.segment_lives import pool_tables
 from fsdp_profile.ingest.snapshots import DeviceHistory
 from fsdp_profile.ingest.tables import make_table
 from fsdp_profile.schema import CATEGORIES, NO_UNIT, NOT_FREED, Basis, Category, SpanKind, Strategy
@@ -43,6 +44,7 @@ def import_snapshot(history: DeviceHistory, *, trace: Imported | None) -> Import
     regions = _regions(ledger.blocks.start_ns, ledger.blocks.end_ns, annotations, units, tables["units"])
     tables["memory_samples"] = make_table("memory_samples", _samples(ledger, line))
     tables["allocations"] = make_table("allocations", _allocations(ledger, line, regions, vocabulary))
+    tables |= pool_tables(history)
     found = strategy_of(annotations)
     return Imported(
         tables=tables,

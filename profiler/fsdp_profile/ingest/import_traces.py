@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsdp_profile import layout
 from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.humanize import listed
 from fsdp_profile.ingest.import_kineto import Imported, import_trace
 from fsdp_profile.ingest.import_snapshot import import_snapshot
 from fsdp_profile.ingest.kineto import Trace, read_trace
@@ -42,11 +43,16 @@ class _Job:
     """What was read so far."""
 
     run_dir: Path
+    rank: int | None = None
+    """What the user said the files are of."""
     file_of: dict[tuple[str, int], Path] = field(default_factory=dict)
     """(kind, rank) -> the file."""
     imported: dict[int, Imported] = field(default_factory=dict)
     """By rank, without the tables, which are written."""
+    told: list[tuple[int, str, str]] = field(default_factory=list)
+    """(rank, file, what is to be known of it)"""
     warnings: list[str] = field(default_factory=list)
+    """The same about no single rank."""
     worlds: dict[int, int] = field(default_factory=dict)
     """Rank -> the world size its trace tells."""
     groups: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = field(default_factory=dict)
@@ -56,7 +62,7 @@ class _Job:
 
 
 def import_files(
-    paths: Sequence[Path], run_dir: Path, *, name: str, command: Sequence[str] = (),
+    paths: Sequence[Path], run_dir: Path, *, name: str, rank: int | None = None, command: Sequence[str] = (),
     progress: Callable[[Path], None] | None = None,
 ) -> Manifest:  # fmt: skip
     """Write the tables of all files into a claimed run directory; returns the manifest (written too).
@@ -65,16 +71,19 @@ def import_files(
         paths: Kineto traces (.json, .json.gz) and memory snapshots (.pickle), told apart by content.
         run_dir: an empty folder.
         name: name of the run.
+        rank: of the one trace and of the one snapshot, whatever they say.
         command: the command line, for the manifest.
         progress: told each file before it is read.
 
     Raises:
-        InputError: nothing usable in any file, or two files of one kind for one rank.
+        InputError: nothing usable in any file, two files of one kind for one rank, or several with a rank given.
         OutputError: the folder cannot be written.
     """
     begin = time.perf_counter_ns()
-    job = _Job(run_dir=run_dir)
+    job = _Job(run_dir=run_dir, rank=rank)
     snapshots = [path for path in paths if kind_of(path) == SNAPSHOT]
+    if rank is not None and max(len(snapshots), len(paths) - len(snapshots)) > 1:
+        raise InputError(f"--rank {rank} is for one trace and one snapshot; {len(paths)} files were given")
     try:
         _import_traces(job, [path for path in paths if path not in snapshots], progress)
         _import_snapshots(job, snapshots, progress)
@@ -111,14 +120,17 @@ def _import_traces(job: _Job, paths: Sequence[Path], progress: Callable[[Path], 
         except InputError as e:
             job.refused.append(str(e))
             continue
-        if trace.rank is None:
+        rank = trace.rank if job.rank is None else job.rank
+        if rank is None:
             waiting.append((path, trace))
         else:
-            _add_trace(job, path, trace, trace.rank)
+            _add_trace(job, path, trace, rank)
+            if trace.rank not in (None, rank):
+                job.told.append((rank, path.name, f"taken as rank {rank}, as told; the file says rank {trace.rank}"))
     for path, trace in waiting:
         rank = _free_rank(job, TRACE)
         _add_trace(job, path, trace, rank)
-        job.warnings.append(_by_order(rank, path))
+        job.told.append((rank, path.name, _by_order(rank)))
 
 
 def _add_trace(job: _Job, path: Path, trace: Trace, rank: int) -> None:
@@ -126,10 +138,10 @@ def _add_trace(job: _Job, path: Path, trace: Trace, rank: int) -> None:
     if found is None:
         return
     _claim(job, TRACE, rank, path)
-    job.warnings += [f"rank {rank}: {path.name}: {line}" for line in trace.warnings]
+    job.told += [(rank, path.name, line) for line in trace.warnings]
     if not found.line.is_annotated:
         line = "no ProfilerStep annotation; the whole recording is taken as step 0"
-        job.warnings.append(f"rank {rank}: {path.name}: {line}")
+        job.told.append((rank, path.name, line))
     if trace.world_size is not None:
         job.worlds[rank] = trace.world_size
     for group in trace.process_groups:
@@ -149,16 +161,18 @@ def _import_snapshots(job: _Job, paths: Sequence[Path], progress: Callable[[Path
         except InputError as e:
             job.refused.append(str(e))
             continue
-        rank = rank_in_name(path)
+        rank = rank_in_name(path) if job.rank is None else job.rank
         if rank is None:
             waiting.append((path, history))
+        elif job.rank is not None:
+            _add_snapshot(job, path, history, rank)
         else:
             _add_snapshot(job, path, history, rank)
-            job.warnings.append(f"rank {rank}: {path.name}: rank assumed: {rank}, from the file name")
+            job.told.append((rank, path.name, f"rank assumed: {rank}, from the file name"))
     for path, history in waiting:
         rank = _free_rank(job, SNAPSHOT)
         _add_snapshot(job, path, history, rank)
-        job.warnings.append(_by_order(rank, path))
+        job.told.append((rank, path.name, _by_order(rank)))
 
 
 def _busiest(job: _Job, path: Path) -> DeviceHistory:
@@ -182,12 +196,11 @@ def _add_snapshot(job: _Job, path: Path, history: DeviceHistory, rank: int) -> N
     if found is None:
         return
     _claim(job, SNAPSHOT, rank, path)
-    job.warnings += [f"rank {rank}: {path.name}: {line}" for line in history.warnings]
-    job.warnings += [
-        f"rank {rank}: {path.name}: out of memory: {oom.asked_bytes:,} bytes asked with {oom.totals.allocated_bytes:,} "
-        f"allocated" + (f" and {oom.device_free_bytes:,} free" if oom.device_free_bytes is not None else "")
-        for oom in history.ooms
-    ]
+    job.told += [(rank, path.name, line) for line in history.warnings]
+    for oom in history.ooms:
+        free = f" and {oom.device_free_bytes:,} free" if oom.device_free_bytes is not None else ""
+        line = f"out of memory: {oom.asked_bytes:,} bytes asked with {oom.totals.allocated_bytes:,} allocated{free}"
+        job.told.append((rank, path.name, line))
     _write(job, rank, found)
 
 
@@ -226,8 +239,19 @@ def _free_rank(job: _Job, kind: str) -> int:
     return next(rank for rank in range(len(taken) + 1) if rank not in taken)
 
 
-def _by_order(rank: int, path: Path) -> str:
-    return f"rank {rank}: {path.name}: rank assumed: {rank}, by order; neither its content nor its name tells"
+def _by_order(rank: int) -> str:
+    return f"rank assumed: {rank}, by order; neither its content nor its name tells"
+
+
+def _by_line(told: Sequence[tuple[int, str, str]]) -> list[str]:
+    """One warning for each thing told, whatever the number of its ranks."""
+    of: dict[str, list[tuple[int, str]]] = {}
+    for rank, file, line in told:
+        of.setdefault(line, []).append((rank, file))
+    return [
+        f"rank {where[0][0]}: {where[0][1]}: {line}" if len(where) == 1 else f"{listed(r for r, _ in where)}: {line}"
+        for line, where in of.items()
+    ]
 
 
 def _manifest(job: _Job, name: str, command: list[str], convert_ns: int) -> Manifest:
@@ -248,7 +272,7 @@ def _manifest(job: _Job, name: str, command: list[str], convert_ns: int) -> Mani
         world_size=world_size,
         device_type="cuda" if any(f.is_device for f in found) else "cpu",
         ranks=[
-            RankRecord(rank=rank, ending=Ending.UNKNOWN, message="imported", num_steps=_num_steps(job.imported[rank]))
+            RankRecord(rank=rank, ending=Ending.IMPORTED, message="imported", num_steps=_num_steps(job.imported[rank]))
             for rank in ranks
         ],
         sources={
@@ -256,7 +280,12 @@ def _manifest(job: _Job, name: str, command: list[str], convert_ns: int) -> Mani
             "allocator events": f"imported: {snapshots}" if snapshots else f"not recorded: {_NO_SNAPSHOT}",
         },
         not_recorded=_not_recorded(strategy, has_snapshot=snapshots > 0),
-        warnings=[*_job_warnings(job, world_size), *job.warnings, *(f"not imported: {line}" for line in job.refused)],
+        warnings=[
+            *_job_warnings(job, world_size),
+            *_by_line(job.told),
+            *job.warnings,
+            *(f"not imported: {line}" for line in job.refused),
+        ],
         receipt=Receipt(raw_bytes=job.raw_bytes, convert_ns=convert_ns),
         complete=not job.refused and all(f.is_whole for f in found),
         extra={

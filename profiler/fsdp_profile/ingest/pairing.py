@@ -4,8 +4,9 @@ A block still live at the end of the recording has end_ns = NOT_FREED.
 
 [Note: Frees nobody reported] torch.profiler sees frees of profiled threads only; gloo's workers free their scratch,
 and at times the tensors they were given. A block whose free is missing ends when the last tensor on it that was
-given to a collective died (the hooks watch those); if it was allocated under a communication operator, when that
-operator's transport ended; else when its address is allocated again. The allocator's own total goes on counting
+given to a collective died (the hooks watch those); if it was allocated under a communication operator, or as the
+result of a functional collective, when that operator's transport ended, unless a tag names it later; else when its
+address is allocated again. The allocator's own total goes on counting
 such bytes: `unreported_free_bytes` is their sum, so allocated + unreported = reported at every event.
 """
 
@@ -62,12 +63,12 @@ class Ledger:
 
 def pair_cpu_events(
     *, t_ns: Array, address: Array, delta_bytes: Array, reported_bytes: Array, operator: Array, transport: Array,
-    transport_end_ns: Array, drops: dict[str, Array] | None = None,
+    transport_end_ns: Array, drops: dict[str, Array] | None = None, tags: dict[str, Array] | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of allocator events in time order.
 
     `transport_end_ns` is the end of each transport operator; `drops` (t_ns, address) are the deaths of tensors that
-    were given to collectives.
+    were given to collectives; `tags` (t_ns, address) name blocks that were alive.
 
     Bytes that were there before the first event (another profiler's) become one block without address.
     """
@@ -89,6 +90,8 @@ def pair_cpu_events(
     end_ns = np.full(len(alloc), NOT_FREED, np.int64)
     end_ns[is_paired] = t_ns[follower[alloc[is_paired]]]
     lost_end = _lost_ends(alloc, is_paired, follower, t_ns, transport, transport_end_ns)
+    if tags is not None and len(tags["t_ns"]):
+        lost_end = _outlived_ends(lost_end, ~is_paired, address[alloc], follower[alloc], t_ns, tags)
     if drops is not None and len(drops["t_ns"]):
         lost_end = _dropped_ends(lost_end, ~is_paired, address[alloc], t_ns[alloc], follower[alloc], t_ns, drops)
     is_lost = lost_end != NOT_FREED
@@ -167,6 +170,23 @@ def _lost_ends(
     end[carried] = np.minimum(transport_end_ns[transport[alloc[carried]]], reused_ns[carried])
     found: Array = np.where(end == NOT_FREED, NOT_FREED, np.maximum(end, t_ns[alloc]))
     return found
+
+
+def _outlived_ends(
+    lost_end: Array, is_open: Array, address: Array, follower: Array, t_ns: Array, tags: dict[str, Array]
+) -> Array:
+    """Ends of open blocks, but for those a tag names after their end: they live until the address is used again."""
+    end: Array = lost_end.copy()
+    order = np.lexsort((tags["t_ns"], tags["address"]))
+    tag_address, tag_ns = tags["address"][order], tags["t_ns"][order]
+    reused_ns = np.append(t_ns, NOT_FREED)[follower]
+    for row in np.flatnonzero(is_open & (lost_end < reused_ns)):
+        first = np.searchsorted(tag_address, address[row : row + 1])[0]
+        last = np.searchsorted(tag_address, address[row : row + 1], "right")[0]
+        mine = tag_ns[first:last]
+        if np.any((mine > end[row]) & (mine < reused_ns[row])):
+            end[row] = reused_ns[row]
+    return end
 
 
 def _dropped_ends(

@@ -20,8 +20,8 @@ def find_strategy(units: list[dict[str, Any]], world_size: int) -> tuple[Strateg
     first = sharded[0]
     shard, replicas = int(first["shard_size"]), int(first["replicate_size"])
     api = str(first["kind"])
-    if shard > 1 and replicas > 1:
-        return Strategy.HSDP, f"HSDP ({api}), {replicas} replicas of {shard} shards, {ranks}"
+    if replicas > 1 and (shard > 1 or api == UnitKind.FSDP2.value):
+        return Strategy.HSDP, f"HSDP ({api}), {replicas} replicas of {shard} shard{'s' if shard != 1 else ''}, {ranks}"
     if api == UnitKind.FSDP1.value:
         return Strategy.FSDP1, f"FSDP1 {first['sharding']}, {len(sharded)} units, {ranks}"
     blocks = {str(u["reshard_after_forward"]) for u in sharded if u["name"]} or {"no"}

@@ -9,6 +9,7 @@ from fsdp_profile.analysis.across import Across, by_kind
 from fsdp_profile.analysis.clocks import Alignment
 from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.stragglers import NeverJoined
+from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.humanize import bytes_text, ns_text, rate_text, ratio_text, unit_text
 from fsdp_profile.report.palette import FAILURE, QUIET
 from fsdp_profile.report.parts import Field, Grid, facts, heading, lines
@@ -17,8 +18,10 @@ MAX_CLOCKS: Final = 4
 """Ranks whose clock is named."""
 
 
-def collectives_report(found: CollectiveSummary | None, *, rank: int) -> RenderableType:
-    """Calls, bytes and time by kind, and the exposed part of the whole."""
+def collectives_report(
+    found: CollectiveSummary | None, *, rank: int, per_step: StepTraffic | None = None
+) -> RenderableType:
+    """Calls, bytes and time by kind, the exposed part of the whole, and what a step moves."""
     title = heading("Collectives", f"rank {rank}, over the training steps")
     if found is None:
         return Group(title, Text("not recorded", style=QUIET))
@@ -36,11 +39,21 @@ def collectives_report(found: CollectiveSummary | None, *, rank: int) -> Rendera
             ]
         ],
     )
-    return Group(title, grid, Text(), facts([("in all", _whole(found)), ("exposed", _exposed(found))]))
+    rows = [("in all", _whole(found)), ("exposed", _exposed(found)), ("a step", _step(per_step))]
+    return Group(title, grid, Text(), facts(rows))
 
 
 def _whole(found: CollectiveSummary) -> str:
     return f"{ns_text(found.total_ns)}; calls that run at the same time count once"
+
+
+def _step(per_step: StepTraffic | None) -> str:
+    if per_step is None:
+        return "bytes not recorded: no complete step whose collectives are all of known size and group"
+    return (
+        f"{bytes_text(per_step.size_bytes)} in whole arrays, {bytes_text(per_step.wire_bytes)} sent by this rank "
+        f"if each is a ring (estimate); median of the complete steps"
+    )
 
 
 def _exposed(found: CollectiveSummary) -> str:

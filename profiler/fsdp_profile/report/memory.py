@@ -8,10 +8,12 @@ from rich.text import Text
 
 from fsdp_profile.analysis.memory import Conservation, Peak
 from fsdp_profile.analysis.ranks import RankSummary
+from fsdp_profile.analysis.waterfall import Waterfall
 from fsdp_profile.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.report.palette import FAILURE, WARNING
 from fsdp_profile.report.parts import Field, Grid, Name, heading, note, plain, sections, shortened
 from fsdp_profile.report.stack import StackedBar, Swatch, legend, with_unknown
+from fsdp_profile.report.waterfall import waterfall_report
 from fsdp_profile.schema import CATEGORIES, Category
 
 MAX_STEPS: Final = 12
@@ -30,17 +32,19 @@ def where(found: Peak) -> str:
     return f"{place}, unit {shortened(plain(unit_text(found.unit_name)), cells=NAME_CELLS)} at work"
 
 
-def composition(found: Peak | None) -> RenderableType:
-    """The peak: where it is, a bar of what it is made of, and the legend."""
+def composition(found: Peak | None, *, title: str = "Peak") -> RenderableType:
+    """The peak: where it is, a bar of what it is made of, and the legend; `title` for another moment than the peak."""
     if found is None:
         return Text(NO_PEAK, style=WARNING)
-    title = f"Peak {bytes_text(found.allocated_bytes)} allocated on rank {found.rank}"
+    title = f"{title} {bytes_text(found.allocated_bytes)} allocated on rank {found.rank}"
     bar = StackedBar(by_category=found.by_category, scale_bytes=found.allocated_bytes)
     return Group(heading(title, where(found)), bar, Text(), legend(found.by_category))
 
 
-def told_apart(summary: RankSummary, step_peaks: Sequence[Peak], *, device_total_bytes: int | None) -> RenderableType:
-    """The same rank's other high-water marks: set-up, first step, and what the allocator and the device held."""
+def told_apart(
+    summary: RankSummary, step_peaks: Sequence[Peak], *, device_total_bytes: int | None
+) -> RenderableType | None:
+    """The same rank's other high-water marks: set-up, first step, what the allocator and the device held; or None."""
     first = step_peaks[0] if step_peaks else None
     before = "before the first forward"
     if summary.peak is not None and (summary.setup_peak_bytes or 0) > summary.peak.allocated_bytes:
@@ -62,6 +66,8 @@ def told_apart(summary: RankSummary, step_peaks: Sequence[Peak], *, device_total
         ("device size", device_total_bytes, ""),
     )
     rows += [row for row in held if row[1] is not None]
+    if all(size is None for _, size, _ in rows):
+        return None
     grid = Grid(
         key=[Field(header="mark", cells=[word for word, _, _ in rows], justify="left")],
         groups=[
@@ -79,6 +85,7 @@ def memory_report(
     blocks: Any,
     unit_names: Mapping[int, str],
     law: Conservation | None,
+    device: Waterfall | None = None,
 ) -> RenderableType:
     """Everything about the memory of one rank.
 
@@ -88,10 +95,12 @@ def memory_report(
         blocks: rows of `allocations` live at that peak, largest first; None when they could not be read.
         unit_names: unit number -> name.
         law: how well the ledger adds up; None when it could not be read.
+        device: what the allocator and the device held at that peak; None where not recorded.
     """
     return sections(
         [
             composition(peak),
+            waterfall_report(device),
             _steps(step_peaks) if step_peaks else None,
             _blocks(blocks, peak, unit_names) if blocks is not None and peak is not None else None,
             ledger(law) if law is not None and law.num_events else None,

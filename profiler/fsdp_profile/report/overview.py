@@ -8,14 +8,17 @@ from rich.text import Text
 
 from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.postmortem import PostMortem
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.humanize import bytes_text, ns_text
 from fsdp_profile.report.collectives import collectives_report
 from fsdp_profile.report.memory import composition, told_apart
 from fsdp_profile.report.palette import FAILURE, WARNING
 from fsdp_profile.report.parts import facts, heading, lines, note, plain, sections
+from fsdp_profile.report.postmortem import postmortem_report
 from fsdp_profile.report.ranks import endings, rank_peaks
 from fsdp_profile.report.units import largest_units
 
@@ -33,14 +36,19 @@ class Overview:
     step_peaks: Sequence[Peak] = ()
     units: Sequence[UnitSummary] = ()
     collectives: CollectiveSummary | None = None
+    per_step: StepTraffic | None = None
     problems: Sequence[str] = ()
+    post_mortems: Sequence[PostMortem] = ()
 
 
 def overview_report(found: Overview) -> RenderableType:
     """The whole page."""
     run, rank = found.run, found.rank
     shown = next((r for r in found.ranks if r.rank == rank), None)
-    parts: list[RenderableType | None] = [_header(found)]
+    is_its_end = not run.manifest.complete or "imported" in run.manifest.extra
+    failed = postmortem_report(found.post_mortems) if is_its_end else None
+    caught = len(found.post_mortems) if failed is None else 0
+    parts: list[RenderableType | None] = [failed, _header(found)]
     if shown is not None:
         total = run.manifest.device_total_bytes
         parts += [composition(shown.peak), told_apart(shown, found.step_peaks, device_total_bytes=total)]
@@ -48,7 +56,10 @@ def overview_report(found: Overview) -> RenderableType:
     parts += [note(f"{unread} of {len(run.ranks)} ranks could not be read: theirs may be higher.") if unread else None]
     parts += [rank_peaks(found.ranks)]
     if rank is not None:
-        parts += [largest_units(found.units, rank=rank), collectives_report(found.collectives, rank=rank)]
+        communication = collectives_report(found.collectives, rank=rank, per_step=found.per_step)
+        parts += [largest_units(found.units, rank=rank), communication]
+    if caught:
+        parts.append(note(f"{caught} allocations failed and the script went on: see post_mortems in --json"))
     return sections([*parts, _warnings(run), _receipt(run), _not_recorded(run)])
 
 

@@ -164,7 +164,7 @@ def _ended(summary: RankSummary) -> Text:
     record = summary.record
     if record is None:
         return Text("no record", style=FAILURE)
-    if record.ending is Ending.COMPLETED:
+    if record.ending in (Ending.COMPLETED, Ending.IMPORTED):
         return Text(str(record.ending))
     code = "" if record.exit_code is None else f" {record.exit_code}"
     return Text(f"{record.ending}{code}", style=FAILURE)

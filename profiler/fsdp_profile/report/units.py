@@ -6,6 +6,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fsdp_profile.analysis.in_flight import InFlight
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 from fsdp_profile.report.palette import QUIET
@@ -19,6 +20,12 @@ _MEANING_DDP: Final = "reduce: time of its all-reduces; exposed: the part of it 
 _MEANING: Final = (
     "kept: the shard on this rank. time gathered: from all-gather to reshard. "
     "exposed: all-gather and reduce with no compute beside them."
+)
+
+
+_MEANING_IN_FLIGHT: Final = (
+    "ahead: gathered before its own forward or backward began (prefetch). "
+    "held: gathered parameters and all-gather buffers in the ledger."
 )
 
 
@@ -68,6 +75,33 @@ def units_report(units: Sequence[UnitSummary], *, rank: int) -> RenderableType:
     return Group(title, grid, Text(), note(_MEANING if _gathers(units) else _MEANING_DDP))
 
 
+def in_flight_report(found: Sequence[InFlight]) -> RenderableType | None:
+    """How much was gathered at once, by phase; None where nothing is gathered."""
+    if not found:
+        return None
+    grid = Grid(
+        key=[Field(header="phase", cells=[f.phase for f in found], justify="left")],
+        groups=[
+            [
+                _counts("units", [f.max_gathered for f in found]),
+                _bytes("bytes", [f.gathered_bytes for f in found]),
+            ],
+            [
+                _counts("ahead", [f.max_ahead for f in found]),
+                _bytes("bytes ahead", [f.ahead_bytes for f in found]),
+            ],
+            [_bytes("held", [f.held_bytes for f in found])],
+            [Field(header="units then", cells=[Name(_listed(f.units)) for f in found], justify="left")],
+        ],
+    )
+    title = heading("Gathered at once", "the most over the training steps, host time")
+    return Group(title, grid, Text(), note(_MEANING_IN_FLIGHT))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(unit_text(name) for name in names)
+
+
 def _gathers(units: Sequence[UnitSummary]) -> bool:
     return any(u.kind != UnitKind.DDP_BUCKET for u in units)
 
@@ -87,7 +121,7 @@ def _bytes(header: str, values: Sequence[int | None]) -> Field:
 
 
 def _counts(header: str, values: Sequence[int | None]) -> Field:
-    return Field(header=header, cells=["" if value is None else f"{value:,}" for value in values])
+    return Field(header=header, cells=["not recorded" if value is None else f"{value:,}" for value in values])
 
 
 def _times(header: str, values: Sequence[int | None]) -> Field:

@@ -5,7 +5,14 @@ import argparse
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp import (
+    FullyShardedDataParallel,
+    MixedPrecision,
+    MixedPrecisionPolicy,
+    ShardingStrategy,
+    fully_shard,
+)
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 parser = argparse.ArgumentParser()
@@ -57,12 +64,22 @@ if mode.startswith("fsdp1"):
         auto_wrap_policy=lambda module, recurse, nonwrapped_numel: recurse or isinstance(module, Block),
         use_orig_params=mode != "fsdp1-flat",
         device_id=torch.device("cpu"),
+        forward_prefetch=mode == "fsdp1-prefetch",
+        mixed_precision=MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if mode == "fsdp1-bf16"
+        else None,
     )
+elif mode == "ddp":
+    net = DistributedDataParallel(net)
 else:
     reshard = {"no-reshard": False, "reshard-int": 2}.get(mode, True)
-    for block in net.blocks:
-        fully_shard(block, reshard_after_forward=reshard)
-    fully_shard(net)
+    policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if mode == "bf16" else MixedPrecisionPolicy()
+    for part in (*net.blocks, *([net.head] if mode == "all-wrapped" else [])):
+        fully_shard(part, reshard_after_forward=reshard, mp_policy=policy)
+    fully_shard(net, mp_policy=policy)
+    if mode == "prefetch":
+        net.blocks[0].set_modules_to_forward_prefetch([net.blocks[1]])
+        net.blocks[1].set_modules_to_backward_prefetch([net.blocks[0]])
 if mode == "compile":
     net = torch.compile(net, backend="aot_eager")
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)

@@ -1,0 +1,119 @@
+"""The doorway's part on collectives: of one rank, and across ranks. Cached and guarded as data.py is."""
+
+import contextlib
+from collections.abc import Sequence
+
+import pyarrow as pa
+import streamlit as st
+
+from fsdp_dashboard.data import Damage, RunFacts, RunRef, ask
+from fsdp_profile.analysis import collective_timeline
+from fsdp_profile.analysis.across import Across, across_ranks
+from fsdp_profile.analysis.collective_timeline import (
+    BY_GROUP,
+    BY_KIND,
+    BY_RANK,
+    BY_UNIT,
+    CallTotal,
+    RankWait,
+    StepCalls,
+    StepTotal,
+    call_totals,
+)
+from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
+from fsdp_profile.analysis.run import load_run
+from fsdp_profile.errors import FsdpProfileError, InputError
+
+
+def rank_reported(run: RunFacts, rank: int | None) -> int:
+    """The rank asked for, or the one that `show --json` reports: with the highest peak, else the first.
+
+    Raises:
+        InputError: no such rank.
+    """
+    known = [r.rank for r in run.ranks]
+    if rank is None and known:
+        return run.worst.rank if run.worst is not None else known[0]
+    if rank is None or rank not in known:
+        raise InputError(f"it has no rank {rank}; choose another rank" if known else "no rank recorded anything in it")
+    return rank
+
+
+def summary(ref: RunRef, *, rank: int) -> CollectiveSummary | None:
+    """Totals over the training steps; None when no collectives were recorded."""
+    found: CollectiveSummary | None = ask(collective_summary, ref, rank=rank)
+    return found
+
+
+def step_totals(ref: RunRef, *, rank: int) -> list[StepTotal]:
+    """The steps of a rank that have collectives."""
+    found: list[StepTotal] = ask(collective_timeline.step_totals, ref, rank=rank)
+    return found
+
+
+def most_exposed(totals: Sequence[StepTotal]) -> int:
+    """The step with most exposed time, or with most collective time where that is not known; the first of equals."""
+    return max(totals, key=lambda total: total.total_ns if total.exposed_ns is None else total.exposed_ns).step
+
+
+def across(ref: RunRef) -> Across:
+    """The collectives of all ranks, matched."""
+    found: Across = ask(across_ranks, ref)
+    return found
+
+
+def by_kind(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
+    """Sums over the calls of each kind, of a rank or of all."""
+    return call_totals(_calls(ref, rank), BY_KIND)
+
+
+def by_group(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
+    """The same of each process group."""
+    return call_totals(_calls(ref, rank), BY_GROUP)
+
+
+def by_unit(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
+    """The same of each unit."""
+    return call_totals(_calls(ref, rank), BY_UNIT)
+
+
+def by_rank(ref: RunRef) -> list[CallTotal]:
+    """The same of each rank."""
+    return call_totals(_calls(ref, None), BY_RANK)
+
+
+def step_calls(ref: RunRef, *, rank: int | None, step: int) -> StepCalls:
+    """The calls of one step of a rank, or of all."""
+    with Damage(ref.label):
+        return _step_calls(str(ref.path), ref.stamp, rank, step, _across=across(ref), _calls=_calls(ref, rank))
+
+
+def rank_waits(ref: RunRef) -> list[RankWait]:
+    """What each rank waited and what its transfers took, over the matched collectives."""
+    return collective_timeline.rank_waits(across(ref))
+
+
+def longest_wait_ns(refs: Sequence[RunRef]) -> int:
+    """The longest wait and transfer of all ranks of some runs: what their figures share as scale."""
+    found = [0]
+    for ref in refs:
+        with contextlib.suppress(FsdpProfileError):  # told where the run itself is drawn
+            found += [wait.wait_ns + wait.transfer_ns for wait in rank_waits(ref)]
+    return max(found)
+
+
+def _calls(ref: RunRef, rank: int | None) -> pa.Table:
+    with Damage(ref.label):
+        return _cached_calls(str(ref.path), ref.stamp, rank, _across=across(ref))
+
+
+@st.cache_data(max_entries=64, show_spinner="Reading the collectives")
+def _cached_calls(path: str, stamp: tuple[int, int], rank: int | None, *, _across: Across) -> pa.Table:
+    return collective_timeline.collective_calls(load_run(path), _across, rank=rank)
+
+
+@st.cache_data(max_entries=64, show_spinner="Reading the collectives")
+def _step_calls(
+    path: str, stamp: tuple[int, int], rank: int | None, step: int, *, _across: Across, _calls: pa.Table
+) -> StepCalls:
+    return collective_timeline.step_calls(load_run(path), _across, _calls, rank=rank, step=step)

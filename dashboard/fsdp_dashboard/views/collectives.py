@@ -1,0 +1,97 @@
+"""Collectives: when each ran in one step, how much of it was exposed, and what they add up to."""
+
+import streamlit as st
+
+from fsdp_dashboard import data, data_collectives, parts, state, tables_collectives, text
+from fsdp_dashboard.charts.collectives import steps_figure, timeline_figure
+from fsdp_dashboard.data import RunFacts, RunRef
+
+SUMS = "Sums over the calls of {}: calls that overlap in time each count in full here, but once in the sentence on top."
+BANDWIDTH = (
+    "algbw and busbw are those of nccl-tests, medians over the collectives matched across ranks; their time runs "
+    "from the start of the last rank to the end."
+)
+
+
+def page() -> None:
+    """One run, one rank or all, one step; then the totals."""
+    st.subheader("Collectives")
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        parts.nothing_chosen(catalogue)
+        return
+    columns = st.columns(3 if len(chosen.runs) > 1 else 2)
+    if len(chosen.runs) > 1:
+        with columns[0]:
+            state.pick_units_run(data.sharded_first(chosen.runs))
+    chosen = state.current(catalogue)
+    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
+    for found, run in parts.readable([ref]):
+        with columns[-2]:
+            state.pick_rank((r.rank for r in run.ranks), all_ranks=True)
+        with parts.told(found.label):
+            collectives(found, run, columns[-1])
+
+
+def collectives(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGenerator") -> None:
+    """The collectives of one run."""
+    chosen = state.current(data.catalogue())
+    reported = data_collectives.rank_reported(run, chosen.rank)
+    summary = data_collectives.summary(ref, rank=reported)
+    steps = data_collectives.step_totals(ref, rank=reported)
+    if summary is None:
+        why = data.not_recorded(ref).get("collectives", f"rank {reported} has none in the training steps")
+        parts.not_recorded("Collectives", ref.label, why)
+        return
+    with step_column:
+        state.pick_exposed_step(total.step for total in steps)
+    chosen = state.current(data.catalogue())
+    st.markdown(text.verdict_of_collectives(reported, summary, len(steps)))
+    rank = None if chosen.all_ranks else reported
+    step = data_collectives.most_exposed(steps) if chosen.step is None else chosen.step
+    timeline(ref, rank=rank, step=step)
+    parts.section(f"Per step, rank {reported}")
+    alt = "Collective time of each step, the exposed part apart"
+    parts.figure(steps_figure(steps), key="steps", alt=alt)
+    totals(ref, rank=rank)
+
+
+def timeline(ref: RunRef, *, rank: int | None, step: int) -> None:
+    """One step."""
+    whose = "all ranks" if rank is None else f"rank {rank}"
+    parts.section(f"Step {step}, {whose}")
+    drawn = timeline_figure(data_collectives.step_calls(ref, rank=rank, step=step))
+    alt = "The collectives of one step as bars over time, by rank and kind, exposed parts hatched"
+    parts.figure(drawn, key="timeline", alt=alt)
+    meta = drawn["layout"]["meta"]
+    missing = text.left_out(meta["calls_left_out"], meta["stretches_left_out"])
+    if missing:
+        st.caption(missing)
+    if rank is None:
+        st.caption(text.clocks(data_collectives.across(ref).clock))
+
+
+def totals(ref: RunRef, *, rank: int | None) -> None:
+    """Sums by kind, group and unit; of all ranks also by rank."""
+    parts.section("By kind")
+    st.caption(SUMS.format("all ranks" if rank is None else f"rank {rank}"))
+    by_kind = data_collectives.by_kind(ref, rank=rank)
+    parts.table(tables_collectives.kinds_table(by_kind), key="by_kind")
+    if all(total.exposed_ns is None for total in by_kind):
+        parts.not_recorded("Exposed time", ref.label, "no kernels or operators were recorded beside them")
+    parts.section("By group")
+    by_group = data_collectives.by_group(ref, rank=rank)
+    parts.table(tables_collectives.groups_table(by_group), key="by_group")
+    parts.section("By unit")
+    by_unit = data_collectives.by_unit(ref, rank=rank)
+    parts.table(tables_collectives.call_units_table(by_unit), key="by_unit")
+    if rank is None:
+        parts.section("By rank")
+        by_rank = data_collectives.by_rank(ref)
+        parts.table(tables_collectives.call_ranks_table(by_rank), key="by_rank")
+    st.caption(BANDWIDTH)
+
+
+if __name__ == "__main__":
+    page()

@@ -1,0 +1,75 @@
+"""Traces: the Kineto traces of a run, and what Holistic Trace Analysis (HTA) says of them, ours beside it."""
+
+import streamlit as st
+
+from fsdp_dashboard import data, data_collectives, data_traces, parts, state, tables_collectives, text
+from fsdp_dashboard.data import RunFacts, RunRef
+
+NOT_KEPT = "no trace was kept when it was recorded"
+
+
+def page() -> None:
+    """One run: its traces, ours, then HTA's."""
+    st.subheader("Traces")
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        parts.nothing_chosen(catalogue)
+        return
+    if len(chosen.runs) > 1:
+        state.pick_units_run(data.sharded_first(chosen.runs))
+    chosen = state.current(catalogue)
+    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
+    for found, run in parts.readable([ref]):
+        with parts.told(found.label):
+            files(found, run)
+        with parts.told(found.label):
+            ours(found, run)
+        with parts.told(found.label):
+            theirs(found, run)
+
+
+def files(ref: RunRef, run: RunFacts) -> None:
+    """The traces, by rank."""
+    parts.section("Kineto traces")
+    traces = data_traces.traces(ref, run)
+    if traces:
+        parts.table(tables_collectives.traces_table(traces), key="traces")
+    else:
+        why = run.manifest.sources.get("Kineto traces", NOT_KEPT).removeprefix("not recorded: ")
+        parts.not_recorded("Kineto traces", ref.label, why)
+
+
+def ours(ref: RunRef, run: RunFacts) -> None:
+    """Our overlap of each rank."""
+    parts.section("Ours: collectives and compute")
+    found = {r.rank: data_collectives.summary(ref, rank=r.rank) for r in run.ranks}
+    if any(found.values()):
+        parts.table(tables_collectives.overlap_table(found), key="ours")
+        st.caption("Over the training steps; times are unions, so what runs at the same time counts once.")
+    else:
+        parts.not_recorded("Collectives", ref.label, data.not_recorded(ref).get("collectives", "none were seen"))
+
+
+def theirs(ref: RunRef, run: RunFacts) -> None:
+    """HTA's tables, when asked for."""
+    parts.section("Holistic Trace Analysis (HTA)")
+    obstacle = data_traces.why_no_hta(run)
+    if obstacle is not None:
+        st.info(obstacle, icon=":material/info:")
+        return
+    asked = f"hta asked {ref.label}"
+    if st.button("Run HTA", key="run_hta", help="Reads every trace of the run in a process of its own."):
+        st.session_state[asked] = True
+    if not st.session_state.get(asked):
+        return
+    for table in data_traces.hta_tables(ref):
+        st.markdown(f"**HTA: {text.code(table.name)}**")
+        if table.error is None:
+            parts.table(tables_collectives.hta_table(table), key=f"hta {table.name}")
+        else:
+            st.warning(f"HTA gave none; in its own words: {text.code(table.error)}", icon=":material/warning:")
+
+
+if __name__ == "__main__":
+    page()

@@ -1,0 +1,85 @@
+"""Let the other ranks write their last window when one ran out of memory.
+
+The elastic agent ends all ranks at once when one fails. A rank whose collective broke with the failed one is then in
+the middle of its own exception, and what it recorded since the last step is lost. So, only when a rank's log says
+that it ran out of memory, the agent's SIGTERM waits until the others have written, a few seconds at most.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from fsdp_profile import layout
+from fsdp_profile.errors import is_out_of_memory
+
+GRACE_S: Final = 5.0
+_POLL_S: Final = 0.05
+_TAIL_BYTES: Final = 64 << 10
+_OVER: Final = ("end", "failure")
+
+
+@contextmanager
+def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
+    """While open, the agent of this process waits for last words before it ends its ranks.
+
+    `PContext.close(death_sig, timeout)` of torch.distributed.elastic.multiprocessing.api, torch 2.4 .. 2.15; where it
+    is absent nothing waits.
+    """
+    try:
+        from torch.distributed.elastic.multiprocessing.api import PContext
+    except ImportError:
+        yield
+        return
+    original = PContext.close
+
+    def close(context: Any, *args: Any, **kwargs: Any) -> None:
+        wait_for_last_words(run_dir, grace_s=grace_s)
+        original(context, *args, **kwargs)
+
+    PContext.close = close  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        PContext.close = original  # type: ignore[method-assign]
+
+
+def wait_for_last_words(run_dir: Path, *, grace_s: float) -> bool:
+    """Wait until every rank's log has its end, if one of them ran out of memory; whether it waited at all."""
+    if not any(_ran_out_of_memory(path) for path in _logs(run_dir)):
+        return False
+    until = time.monotonic() + grace_s
+    while time.monotonic() < until and not all(_has_end(path) for path in _logs(run_dir)):
+        time.sleep(_POLL_S)
+    return True
+
+
+def _logs(run_dir: Path) -> list[Path]:
+    found = (layout.capture_log(run_dir, rank) for rank in layout.ranks_in(run_dir))
+    return [path for path in found if path.exists()]
+
+
+def _last_records(path: Path) -> list[dict[str, Any]]:
+    """The last whole lines of a log that are short: its closing records."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+        lines = file.read().splitlines()
+    records = []
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:  # cut off at the front, or being written
+            continue
+        if isinstance(record, dict) and record.get("kind") in _OVER:
+            records.append(record)
+    return records
+
+
+def _ran_out_of_memory(path: Path) -> bool:
+    return any(is_out_of_memory(str(record.get("message", ""))) for record in _last_records(path))
+
+
+def _has_end(path: Path) -> bool:
+    return bool(_last_records(path))

@@ -1,0 +1,242 @@
+"""The collectives page and what the ranks page says across ranks: numbers are those of `show --json`."""
+
+import json
+
+import pytest
+from builder import RunBuilder
+
+from fsdp_dashboard.text import clocks, code, left_out
+from fsdp_profile.analysis.across import across_ranks
+from fsdp_profile.analysis.clocks import Alignment
+from fsdp_profile.analysis.collectives import collective_summary
+from fsdp_profile.analysis.run import load_run
+from fsdp_profile.analysis.summary import run_summary
+from fsdp_profile.humanize import ns_text, ratio_text
+from fsdp_profile.layout import packaged
+from fsdp_profile.schema import CollectiveKind, Phase, Strategy
+
+SAMPLES = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks", "gpt-hsdp-4ranks")
+MS = 1_000_000
+HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"
+
+
+def sample(name):
+    return load_run(packaged("sample_runs") / name)
+
+
+def said(app):
+    return "\n".join(block.value for block in app.markdown)
+
+
+def captions(app):
+    return "\n".join(block.value for block in app.caption)
+
+
+def figure(app, number=0):
+    return json.loads(app.get("plotly_chart")[number].proto.spec)
+
+
+def table(app, column):
+    """The table that begins with a column."""
+    return next(frame.value for frame in app.dataframe if frame.value.columns[0] == column)
+
+
+def ms(duration_ns):
+    return pytest.approx(duration_ns / 1e6, abs=5e-4)
+
+
+# -- collectives
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_sentence_and_the_totals_are_those_of_show_json(opened, name):
+    run = sample(name)
+    document = run_summary(run)
+    found, rank = document["collectives"], document["reported_rank"]
+    app = opened(run.path, page="collectives")
+    exposed, total = found["exposed_ns"], found["total_ns"]
+    assert said(app).startswith(
+        f"**{ns_text(exposed // 4)} of {ns_text(total // 4)}** of collective time per step had no compute beside it "
+        f"({ratio_text(exposed / total)}): {ns_text(exposed)} of {ns_text(total)} over 4 steps of rank {rank}."
+    )
+    kinds = table(app, "kind").set_index("kind")
+    assert set(kinds.index) == set(found["by_kind"])
+    summary = collective_summary(run, rank=rank)
+    for kind, numbers in found["by_kind"].items():
+        assert kinds.loc[kind, "calls"] == numbers["count"]
+        assert kinds.loc[kind, "total (ms)"] == ms(numbers["ns"])
+        assert kinds.loc[kind, "exposed (ms)"] == ms(summary.by_kind[kind].exposed_ns)
+    units = {unit["name"] or "(root)": unit for unit in document["units"]}
+    for row in table(app, "unit").to_dict("records"):
+        if row["unit"] in units:
+            unit = units[row["unit"]]
+            assert row["exposed (ms)"] == ms(unit["exposed_ns"])
+            assert row["total (ms)"] == ms(unit["all_gather_ns"] + unit["reduce_scatter_ns"])
+
+
+def test_all_ranks_have_the_bandwidths_of_show_json(opened):
+    run = sample("gpt-hsdp-4ranks")
+    across = run_summary(run)["across_ranks"]["by_kind"]
+    app = opened(run.path, page="collectives", rank="all")
+    assert app.selectbox(key="rank").value == "all"
+    kinds = table(app, "kind").set_index("kind")
+    for kind, numbers in across.items():
+        assert kinds.loc[kind, "busbw (GB/s)"] == pytest.approx(numbers["busbw_bytes_per_s"] / 1e9, abs=5e-4)
+    assert list(table(app, "group")["group"]) == [
+        "mesh_shard 3, 2 ranks",
+        "mesh_shard 4, 2 ranks",
+        "mesh_replicate 2, 2 ranks",
+        "mesh_replicate 1, 2 ranks",
+    ]
+    assert sorted(table(app, "rank")["rank"]) == [0, 1, 2, 3]
+    assert len(figure(app)["layout"]["yaxis"]["ticktext"]) == 12
+    assert "The clocks of the ranks are the same; ends of the same collective agree within" in captions(app)
+
+
+def test_the_page_opens_on_the_step_with_most_exposed_time_and_a_link_on_its_own(opened):
+    run = sample("gpt-hsdp-4ranks")
+    app = opened(run.path, page="collectives")
+    assert "##### Step 1, rank 2" in said(app)
+    app.selectbox(key="rank").select("0").run()
+    app.selectbox(key="step").select("3").run()
+    assert "##### Step 3, rank 0" in said(app)
+    assert "##### Step 3, rank 0" in said(opened(run.path, page="collectives", rank="0", step="3"))
+
+
+def test_one_of_several_runs_is_shown_the_sharded_first(opened, make_run):
+    runs = [make_run("ddp", Strategy.DDP), make_run("fsdp2")]
+    app = opened(*(r.path for r in runs), page="collectives")
+    assert app.selectbox(key="units_run").value == "fsdp2"
+    app.selectbox(key="units_run").select("ddp").run()
+    assert list(table(app, "kind")["kind"]) == ["ALL_REDUCE"]
+
+
+def test_steps_are_bars_of_exposed_and_overlapped_time(opened, tmp_path):
+    run = RunBuilder("f", path=tmp_path / "f")
+    for step in (0, 1):
+        run.step(step, 40 * step * MS, 40 * (step + 1) * MS).kernel((40 * step + 5) * MS, (40 * step + 8) * MS)
+        run.collective(CollectiveKind.ALL_GATHER, 40 * step * MS, (40 * step + 6 + step) * MS, step=step)
+    drawn = figure(opened(run.build().path, page="collectives"), 1)
+    assert [(t["name"], t["x"], t["y"]) for t in drawn["data"]] == [
+        ("exposed", ["0", "1"], [5.0, 5.0]),
+        ("overlapped", ["0", "1"], [1.0, 2.0]),
+    ]
+
+
+def test_a_device_run_without_memory_shows_its_first_rank(opened, tmp_path):
+    run = RunBuilder("d", path=tmp_path / "d").set(device_type="cuda", extra={"imported": []})
+    for rank in (0, 1):
+        run.rank(rank).step(10, 0, 20 * MS).kernel(MS, 3 * MS, step=10)
+        run.collective(CollectiveKind.ALL_TO_ALL, 2 * MS, 6 * MS, step=10, group_size=None)
+    app = opened(run.build().path, page="collectives")
+    assert said(app).startswith("**3.00 ms of 4.00 ms** of collective time per step had no compute beside it (75.0 %)")
+    assert "over 1 step of rank 0." in said(app)
+    assert list(table(app, "group")["group"]) == ["not recorded"]
+    assert list(table(app, "unit")["unit"]) == ["(no unit)"]
+
+
+def test_a_run_without_collectives_says_why(opened, tmp_path):
+    run = RunBuilder("n", path=tmp_path / "n").alloc(at=1, size=4)
+    app = opened(run.build().path, page="collectives")
+    assert app.info[0].value == (
+        "Collectives of `n`: **not recorded**, `no collectives were recorded in the training steps`"
+    )
+    assert not app.get("plotly_chart")
+    told = run.set(not_recorded={"collectives": "Kineto was off"}).build()
+    assert "`Kineto was off`" in opened(told.path, page="collectives").info[0].value
+
+
+def test_exposed_time_without_compute_is_not_recorded_rather_than_all(opened, tmp_path):
+    run = RunBuilder("n", path=tmp_path / "n").step(0, 0, 9 * MS)
+    app = opened(run.collective(CollectiveKind.ALL_GATHER, MS, 3 * MS).build().path, page="collectives")
+    assert "**2.00 ms** of collective time per step" in said(app)
+    assert "How much of it had no compute beside it is **not recorded**" in said(app)
+    assert table(app, "kind")["exposed (ms)"].isna().all()
+    assert [info.value for info in app.info] == [
+        "Exposed time of `n`: **not recorded**, `no kernels or operators were recorded beside them`"
+    ]
+
+
+def test_what_is_not_drawn_is_counted():
+    assert left_out(0, 0) == ""
+    assert left_out(7, 1200) == (
+        "7 of the shortest collectives and 1,200 of the shortest exposed stretches are not drawn."
+    )
+
+
+# -- ranks
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_ranks_say_who_was_late_as_show_json_does(opened, name):
+    run = sample(name)
+    across = run_summary(run)["across_ranks"]
+    app = opened(run.path, page="ranks")
+    worst = across["stragglers"][0]
+    assert (
+        f"Rank {worst['rank']} came last in **{worst['times_last']} of {across['matched']}** matched collectives and "
+        f"made the others wait **{ns_text(worst['wait_caused_ns'])}** in sum" in said(app)
+    )
+    rows = app.dataframe[2].value.to_dict("records")
+    assert [(r["rank"], r["times last"], r["worst step"]) for r in rows] == [
+        (s["rank"], s["times_last"], s["worst_step"]) for s in across["stragglers"]
+    ]
+    for row, late in zip(rows, across["stragglers"], strict=True):
+        assert row["wait caused (ms)"] == ms(late["wait_caused_ns"])
+        assert row["late in that unit (ms)"] == ms(late["worst_unit_late_ns"])
+        assert row["mostly busy with"] == {None: "(no unit at work)", "": "(root)"}.get(
+            late["worst_unit"], late["worst_unit"]
+        )
+    waits = app.dataframe[1].value
+    whole = sum(kind["wait_ns"] for kind in across["by_kind"].values())
+    assert waits["waited (ms)"].sum() == pytest.approx(whole / 1e6, abs=0.005)
+    assert f"{across['matched']} of {across['matched']} collectives were matched across ranks." in captions(app)
+    assert f"agree within {ns_text(across['clock']['residual_ns'])} (median)" in captions(app)
+
+
+def late_and_lost(path):
+    """Rank 1 comes 3 ms late to a gather of a unit with a hostile name, and never to the second one."""
+    run = RunBuilder("lost", path=path)
+    for rank, start in ((0, MS), (1, 4 * MS)):
+        run.rank(rank).step(0, 0, 30 * MS).unit(HOSTILE)
+        for begin, end in ((start, 10 * MS), (11 * MS, 12 * MS), *([] if rank else [(20 * MS, 22 * MS)])):
+            run.collective(CollectiveKind.ALL_GATHER, begin, end, unit=0, size_bytes=8, group="7", phase=Phase.FORWARD,
+                           group_description=HOSTILE)  # fmt: skip
+    return run.build()
+
+
+def test_a_collective_that_a_rank_never_joined_is_named_and_its_names_stay_text(opened, tmp_path):
+    run = late_and_lost(tmp_path / "lost")
+    (lost,) = across_ranks(run).never_joined
+    assert (lost.rank, lost.index) == (1, 2)
+    app = opened(run.path, page="ranks")
+    group = code(f"7 {HOSTILE}")
+    assert app.error[0].value == (f"Rank 1 never joined `ALL_GATHER` #2 of {code(HOSTILE)} (step 0, group {group}).")
+    assert "2 of 3 collectives were matched across ranks; 1 not: some of its ranks never joined." in captions(app)
+
+
+def test_one_rank_has_no_other_to_wait_for(opened, tmp_path):
+    run = RunBuilder("one", path=tmp_path / "one").collective(CollectiveKind.ALL_GATHER, MS, 2 * MS).build()
+    assert "one rank only: there is no other to compare with" in opened(run.path, page="ranks").info[-1].value
+
+
+def test_without_a_match_the_reasons_and_the_clocks_are_told(opened, tmp_path):
+    run = RunBuilder("m", path=tmp_path / "m")
+    for rank, kind in ((0, CollectiveKind.ALL_GATHER), (1, CollectiveKind.ALL_REDUCE)):
+        run.rank(rank).step(0, 0, 30 * MS).collective(kind, MS, 2 * MS, sequence=0, group="0")
+    app = opened(run.build().path, page="ranks")
+    assert "`kind, size or dtype differ between the ranks`" in app.info[-1].value
+    assert "0 of 1 collectives were matched across ranks; 1 not: kind, size or dtype differ" in captions(app)
+    assert "**not aligned**: `no collective was recorded by all of its ranks`." in captions(app)
+
+
+def test_clocks_apart_are_told_against_the_lowest_rank():
+    found = Alignment(offset_ns={0: 0, 1: 500 * MS, 2: -2 * MS}, residual_ns=3_000, reason="")
+    assert clocks(found) == (
+        "Clocks against rank 0: rank 1 500.00 ms ahead, rank 2 2.00 ms behind; after that ends of the same "
+        "collective agree within 3.0 us (median)."
+    )
+    refused = Alignment(offset_ns=None, residual_ns=5_000, reason="the clocks drift")
+    assert clocks(refused) == (
+        "The clocks of the ranks are **not aligned**: `the clocks drift` (ends differ by 5.0 us, median)."
+    )
