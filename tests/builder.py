@@ -47,6 +47,7 @@ class RunBuilder:
         self._rank = 0
         self._rows: dict[int, dict[str, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
         self._totals: dict[int, dict[str, int]] = {}
+        self._reserved: dict[int, dict[int, int]] = {}
         self._blocks: dict[int, list[dict[str, Any]]] = defaultdict(list)
 
     def rank(self, rank: int) -> "RunBuilder":
@@ -127,6 +128,11 @@ class RunBuilder:
         self._totals[self._rank] = {"reserved_bytes": reserved, "active_bytes": active}
         return self
 
+    def reserved_by_step(self, reserved: dict[int, int]) -> "RunBuilder":
+        """What the caching allocator holds at every event of a step of this rank."""
+        self._reserved[self._rank] = reserved
+        return self
+
     def device_sample(self, at: int, **values: Any) -> "RunBuilder":
         return self.row("device_samples", t_ns=at, **values)
 
@@ -174,6 +180,8 @@ class RunBuilder:
             rows["allocations"], rows["memory_samples"] = _ledger(self._blocks[rank], rows)
             for sample in rows["memory_samples"]:
                 sample.update(self._totals.get(rank, {}))
+                if rank in self._reserved:
+                    sample["reserved_bytes"] = self._reserved[rank][sample["step"]]
             for table, found in rows.items():
                 columns = {
                     c.name: [r.get(c.name) for r in found]

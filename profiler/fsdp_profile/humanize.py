@@ -48,7 +48,7 @@ def rate_text(bytes_per_s: float | None) -> str:
     return f"{bytes_per_s / 1e6:.2f} MB/s"
 
 
-def ratio_text(ratio: float | None) -> str:
+def ratio_text(ratio: float | None, *, digits: int = 1) -> str:
     """A ratio as a percentage; a small non-zero ratio never reads as zero.
 
     >>> ratio_text(0.123), ratio_text(0.00001), ratio_text(0.0), ratio_text(None)
@@ -58,7 +58,7 @@ def ratio_text(ratio: float | None) -> str:
         return "not recorded"
     if 0 < abs(ratio) < 0.0005:
         return "<0.1 %"
-    return f"{ratio * 100:.1f} %"
+    return f"{ratio * 100:.{digits}f} %"
 
 
 def unit_text(name: str) -> str:

@@ -225,6 +225,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("replicate_size", "int32", "replicas of the shards (HSDP, DDP)"),
         ("reshard_after_forward", "string", "yes, no, or the smaller mesh's size; '' under DDP"),
         ("sharding", "string", "FSDP1's ShardingStrategy by name; '' elsewhere"),
+        ("trainable_numel", "int64?", "of numel, those that require gradients; null when not recorded"),
     ),
     "unit_spans": _columns(
         ("unit", "int32", ""),

@@ -24,7 +24,7 @@ def shown(capsys, *args: object) -> str:
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-@pytest.mark.parametrize("section", ["overview", "memory", "units", "collectives", "ranks"])
+@pytest.mark.parametrize("section", ["overview", "memory", "units", "collectives", "ranks", "findings"])
 def test_the_page_is_as_reviewed(capsys, monkeypatch, tmp_path, section, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     run = fsdp2_run(tmp_path)
@@ -254,7 +254,23 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
         .alloc(at=13, size=32, category=Category.UNSHARDED_PARAM, unit=0)
         .build()
     )
-    assert json.loads(shown(capsys, run.path, "--json")) == {
+    document = json.loads(shown(capsys, run.path, "--json"))
+    found = document.pop("findings")
+    assert [f["rule"] for f in found] == ["kept-unsharded", "too-few-ranks"]
+    assert found[1] == {
+        "rule": "too-few-ranks",
+        "severity": "EXPLAINS",
+        "claim": "Over 2 ranks sharding saves 16 B of states and needs 32 B of gathered parameters and buffers at the "
+        "peak.",
+        "evidence": {"shard_size": 2, "saved_bytes": 16, "transient_bytes": 32},
+        "action": "Smaller units make the second number smaller; more ranks make the first one larger.",
+        "saves_bytes": None,
+        "saves_ns": None,
+        "is_estimate": True,
+        "rank": 0,
+        "unit": None,
+    }
+    assert document == {
         "schema": "1.0",
         "run": {
             "name": "tiny",
@@ -378,7 +394,6 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
         "growth": [],
         "kept_unsharded": [{"unit": 0, "name": "layers.0", "step": 0, "size_bytes": 32}],
         "post_mortems": [],
-        "findings": [],
         "receipt": {"hook_events": 0, "allocator_events": 0, "flush_ns": 0, "raw_bytes": 0, "convert_ns": 0},
         "warnings": [],
         "not_recorded": {

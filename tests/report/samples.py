@@ -167,6 +167,7 @@ def _fsdp2_spans(b: RunBuilder) -> None:
                 b.span(unit, SpanKind.UNSHARDED, begin, begin + 8 * MS, step=step)
                 b.span(unit, SpanKind.RESHARD, begin + 8 * MS, begin + 9 * MS, step=step)
                 b.collective(CollectiveKind.ALL_GATHER, begin, begin + 3 * MS, unit=unit, step=step, size_bytes=4 * MIB)
+            b.span(unit, SpanKind.FORWARD, at, at + 9 * MS, step=step)
             b.span(unit, SpanKind.BACKWARD, back, back + 9 * MS, step=step, phase=Phase.BACKWARD)
             b.collective(
                 CollectiveKind.REDUCE_SCATTER,

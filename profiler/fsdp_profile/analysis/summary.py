@@ -11,6 +11,7 @@ import msgspec
 from fsdp_profile.analysis.across import Across, across_ranks, by_kind
 from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
+from fsdp_profile.analysis.findings import findings
 from fsdp_profile.analysis.growth import growth, kept_unsharded
 from fsdp_profile.analysis.in_flight import in_flight
 from fsdp_profile.analysis.memory import Peak, conservation
@@ -84,7 +85,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "growth": _growth(run, rank) if rank is not None else [],
         "kept_unsharded": [asdict(kept) for kept in kept_unsharded(run, rank=rank)] if rank is not None else [],
         "post_mortems": [_post_mortem(found) for found in post_mortems(run)],
-        "findings": [],
+        "findings": [asdict(found) for found in findings(run)],
         "receipt": msgspec.to_builtins(manifest.receipt),
         "warnings": list(manifest.warnings),
         "not_recorded": not_recorded,

@@ -116,6 +116,36 @@ def waterfall(run: Run, *, rank: int, event: int | None = None) -> Waterfall | N
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Communicator:
+    """A process group that communicated; its communicator was made at its first collective, if not before."""
+
+    group: str
+    description: str
+    group_size: int | None
+    first_ns: int
+
+    @property
+    def label(self) -> str:
+        """'mesh_shard 3, 8 ranks'."""
+        name = " ".join(filter(None, [self.description, self.group])) or "unnamed group"
+        return name if self.group_size is None else f"{name}, {self.group_size} ranks"
+
+
+def communicators(run: Run, *, rank: int) -> tuple[Communicator, ...]:
+    """The process groups of a rank's collectives, set-up included, in order of their first one."""
+    table = run.table("collectives", rank=rank).sort_by("issue_ns")
+    found: dict[tuple[str, str], Communicator] = {}
+    for row in table.select(["group", "group_description", "group_size", "issue_ns"]).to_pylist():
+        key = (row["group"] or "", row["group_description"] or "")
+        if key != ("", ""):
+            made = Communicator(
+                group=key[0], description=key[1], group_size=row["group_size"], first_ns=row["issue_ns"]
+            )
+            found.setdefault(key, made)
+    return tuple(found.values())
+
+
 def pools_at(run: Run, *, rank: int, event: int) -> tuple[StreamPool, ...]:
     """The allocator's pools by stream at one event, most reserved first; empty where segments are not recorded."""
     segments = _alive(run.table("segments", rank=rank), event)

@@ -269,6 +269,7 @@ def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool 
         "kind": UnitKind.FSDP1.value,
         "numel": sum(shape.numel() for shape in flat_param._shapes),
         "num_params": len(flat_param._shapes),
+        "trainable_numel": _trainable_numel(flat_param),
         "sharded_bytes": nbytes(kept),
         "unsharded_bytes": padded_numel * gathered.itemsize,
         "dtype": dtype_text(kept.dtype),
@@ -278,3 +279,12 @@ def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool 
         "reshard_after_forward": "no" if keeps_until_backward or not handle.uses_sharded_strategy else "yes",
         "sharding": strategy,
     }
+
+
+def _trainable_numel(flat_param: Any) -> int:
+    """Elements of the parameters that require gradients; without use_orig_params all do, or none."""
+    params = getattr(flat_param, "_params", None)
+    if params is None:
+        return sum(shape.numel() for shape in flat_param._shapes) if flat_param.requires_grad else 0
+    pairs = zip(params, flat_param._shapes, strict=True)
+    return sum(shape.numel() for param, shape in pairs if param.requires_grad)

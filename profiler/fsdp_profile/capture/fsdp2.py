@@ -299,6 +299,7 @@ def describe(group: Any, name: str | None) -> dict[str, Any]:
         "kind": UnitKind.FSDP2.value,
         "numel": sum(p._orig_size.numel() for p in params),
         "num_params": len(params),
+        "trainable_numel": sum(p._orig_size.numel() for p in params if p.sharded_param.requires_grad),
         "sharded_bytes": sum(nbytes(p._sharded_param_data) for p in params),
         "unsharded_bytes": padded * shard_size * (gathered.itemsize if gathered is not None else 0),
         "dtype": dtype_text(kept),

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from fsdp_profile.analysis.across import Across
+    from fsdp_profile.analysis.finding import Finding
     from fsdp_profile.analysis.ranks import RankSummary
     from fsdp_profile.analysis.run import Run
 
-SECTIONS = ("memory", "units", "collectives", "ranks")
+SECTIONS = ("memory", "units", "collectives", "ranks", "findings")
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_path", metavar="RUN", type=Path, help="a run directory")
     parser.add_argument(
         "section", nargs="?", choices=SECTIONS, metavar="SECTION",
-        help="memory, units, collectives or ranks: that in full, instead of the overview",
+        help="memory, units, collectives, ranks or findings: that in full, instead of the overview",
     )  # fmt: skip
     parser.add_argument(
         "--rank", type=int, metavar="R", help="the rank to show (default: the one with the highest peak)"
@@ -81,6 +82,7 @@ class _Reader:
         Raises:
             InputError: the rank that was asked for recorded nothing.
         """
+        from fsdp_profile.report.findings import findings_report
         from fsdp_profile.report.overview import title
         from fsdp_profile.report.parts import sections
         from fsdp_profile.report.ranks import ranks_report
@@ -94,6 +96,8 @@ class _Reader:
             return self._overview(ranks, rank)
         if section == "ranks":
             part = ranks_report(ranks, self._across())
+        elif section == "findings":
+            part = findings_report(self._findings())
         elif rank is not None:
             part = {"memory": self._memory, "units": self._units, "collectives": self._collectives}[section](rank)
         else:
@@ -117,6 +121,7 @@ class _Reader:
                 units=self._ask(unit_summaries, rank) or (),
                 collectives=self._ask(collective_summary, rank),
                 per_step=self._ask(step_traffic, rank),
+                findings=self._findings(),
             )
         return overview_report(found)
 
@@ -165,6 +170,11 @@ class _Reader:
         rows = self._ask(exposed_by_step, rank)
         directions = directions_report(rows, rank=rank) if rows is not None else None
         return sections([mine, time, directions, across_report(self._across())])
+
+    def _findings(self) -> list[Finding]:
+        from fsdp_profile.analysis.findings import findings
+
+        return self._ask(lambda run, *, rank: findings(run), None) or []
 
     def _across(self) -> Across | None:
         from fsdp_profile.analysis.across import across_ranks

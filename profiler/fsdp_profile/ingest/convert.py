@@ -196,6 +196,8 @@ def _units(log: CaptureLog) -> dict[str, Any]:
     rows = [log.units[unit] for unit in sorted(log.units)]
     columns: dict[str, Any] = {field: [row[field] for row in rows] for field in _UNIT_FIELDS}
     columns["name"] = _distinct([row["name"] for row in rows])
+    if any("trainable_numel" in row for row in rows):
+        columns["trainable_numel"] = [row.get("trainable_numel") for row in rows]
     return {"unit": sorted(log.units), **columns}
 
 

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsdp_profile.analysis.collectives import CollectiveSummary
+from fsdp_profile.analysis.finding import Finding
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.postmortem import PostMortem
 from fsdp_profile.analysis.ranks import RankSummary
@@ -15,6 +16,7 @@ from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.humanize import bytes_text, ns_text
 from fsdp_profile.report.collectives import collectives_report
+from fsdp_profile.report.findings import top_findings
 from fsdp_profile.report.memory import composition, told_apart
 from fsdp_profile.report.palette import FAILURE, WARNING
 from fsdp_profile.report.parts import facts, heading, lines, note, plain, sections
@@ -39,6 +41,7 @@ class Overview:
     per_step: StepTraffic | None = None
     problems: Sequence[str] = ()
     post_mortems: Sequence[PostMortem] = ()
+    findings: Sequence[Finding] = ()
 
 
 def overview_report(found: Overview) -> RenderableType:
@@ -51,7 +54,11 @@ def overview_report(found: Overview) -> RenderableType:
     parts: list[RenderableType | None] = [failed, _header(found)]
     if shown is not None:
         total = run.manifest.device_total_bytes
-        parts += [composition(shown.peak), told_apart(shown, found.step_peaks, device_total_bytes=total)]
+        parts += [
+            composition(shown.peak),
+            top_findings(found.findings),
+            told_apart(shown, found.step_peaks, device_total_bytes=total),
+        ]
     unread = len(run.ranks) - len(found.ranks)
     parts += [note(f"{unread} of {len(run.ranks)} ranks could not be read: theirs may be higher.") if unread else None]
     parts += [rank_peaks(found.ranks)]

@@ -1,0 +1,31 @@
+"""What a run says about itself in plain words: every rule asked, what matters most first.
+
+A rule is a function of the run and its worst rank's peak that yields findings; it is silent on a healthy run.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from fsdp_profile.analysis import rules_device, rules_memory, rules_time, rules_units
+from fsdp_profile.analysis.finding import DOCS, Finding, Severity
+from fsdp_profile.analysis.memory import Peak, peak
+from fsdp_profile.analysis.ranks import worst_rank
+from fsdp_profile.analysis.run import Run
+
+__all__ = ["DOCS", "RULES", "Finding", "Severity", "findings"]
+
+Rule = Callable[[Run, Peak], Iterator[Finding]]
+
+RULES: Final[tuple[Rule, ...]] = (*rules_memory.RULES, *rules_units.RULES, *rules_device.RULES, *rules_time.RULES)
+
+_ORDER: Final = (Severity.PROBLEM, Severity.COSTS, Severity.EXPLAINS)
+
+
+def findings(run: Run) -> list[Finding]:
+    """All findings: problems, then what costs most bytes, then what explains; empty without allocator events."""
+    rank = worst_rank(run)
+    found = peak(run, rank=rank) if rank is not None else None
+    if found is None or not found.allocated_bytes:
+        return []
+    told = [finding for rule in RULES for finding in rule(run, found)]
+    return sorted(told, key=lambda f: (_ORDER.index(f.severity), -(f.saves_bytes or 0), -(f.saves_ns or 0)))

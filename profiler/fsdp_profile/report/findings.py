@@ -1,0 +1,59 @@
+"""Findings as sentences: the claim, what to do, what it is worth."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fsdp_profile.analysis.finding import DOCS, Finding, Severity
+from fsdp_profile.humanize import bytes_text, ns_text
+from fsdp_profile.report.palette import FAILURE, QUIET, WARNING
+from fsdp_profile.report.parts import facts, heading, note, plain, sections
+
+TOP: Final = 4
+"""Findings of the overview."""
+
+_STYLES: Final = {Severity.PROBLEM: FAILURE, Severity.COSTS: WARNING, Severity.EXPLAINS: "bold"}
+_WORDS: Final = {Severity.PROBLEM: "problem", Severity.COSTS: "costs", Severity.EXPLAINS: "explains"}
+
+
+def findings_report(found: Sequence[Finding]) -> RenderableType:
+    """All of them with their evidence's paragraph."""
+    title = heading("Findings", f"worst rank's peak; each rule is explained in {DOCS}")
+    if not found:
+        return Group(title, Text("none: no rule applies to this run", style=QUIET))
+    return sections([title, *map(_one, found)])
+
+
+def top_findings(found: Sequence[Finding]) -> RenderableType | None:
+    """The first few, a line each; None without any."""
+    if not found:
+        return None
+    rows = [(_WORDS[f.severity], Text(plain(f.claim))) for f in found[:TOP]]
+    more = len(found) - TOP
+    left = [note(f"and {more} more: show RUN findings")] if more > 0 else []
+    return Group(heading("Findings", "what to do about them: show RUN findings"), facts(rows), *left)
+
+
+def _one(found: Finding) -> RenderableType:
+    head = Text(f"{_WORDS[found.severity]}  {found.rule}", style=_STYLES[found.severity])
+    rows = [("claim", Text(plain(found.claim)))]
+    if found.action:
+        rows.append(("do", Text(plain(found.action))))
+    worth = _worth(found)
+    if worth:
+        rows.append(("saves", Text(worth)))
+    return Group(head, facts(rows))
+
+
+def _worth(found: Finding) -> str:
+    saved = [
+        text
+        for text in (
+            bytes_text(found.saves_bytes) if found.saves_bytes else "",
+            f"{ns_text(found.saves_ns)} a step" if found.saves_ns else "",
+        )
+        if text
+    ]
+    return ", ".join(saved) + (" (estimate)" if saved and found.is_estimate else "")
