@@ -90,3 +90,17 @@ def test_a_remedy_is_enough_when_it_makes_room_for_the_request():
 
 def test_a_run_without_a_failed_allocation_has_none():
     assert post_mortems(RunBuilder().alloc(at=1, size=1).build()) == []
+
+
+def test_the_gap_between_allocated_and_reserved_is_split() -> None:
+    """pytorch/pytorch#71616: 22.96 GiB allocated, 36.19 reserved, and 648 MiB cannot be had: where are 13.23 GiB?"""
+    gib = 1 << 30
+    allocated, active, held = round(22.96 * gib), round(30.0 * gib), round(36.19 * gib)
+    run = RunBuilder().set(device_type="cuda", complete=False).alloc(at=1, size=allocated)
+    run.totals(reserved=held, active=active)
+    failed(run, event=0, asked=648 << 20, free=100 << 20)
+    [found] = post_mortems(run.build())
+    device = found.device
+    assert device is not None and device.pending_free_bytes is not None and device.reserved_unused_bytes is not None
+    assert (device.pending_free_bytes, device.reserved_unused_bytes) == (active - allocated, held - active)
+    assert round((device.pending_free_bytes + device.reserved_unused_bytes) / gib, 2) == 13.23

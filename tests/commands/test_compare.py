@@ -160,3 +160,23 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path):
         done = capsys.readouterr()
         assert done.err.startswith(f"fsdp-profile: {error}")
         assert (done.out, done.err.count("\n")) == ("", 1)
+
+
+def test_what_more_ranks_can_give_is_told_apart_from_what_they_cannot(capsys, monkeypatch, tmp_path):
+    """pytorch/pytorch#82001: T5-3B in bf16, 28 GB reserved on 8 GPUs and 24 GB on 32: 2851e6 x 16 B is 5.31 GiB of
+    states over 8 ranks, 1.33 GiB over 32; only 3.98 GiB can come from sharding further."""
+    monkeypatch.setenv("COLUMNS", "200")
+    params = 2_851_000_000
+    paths = []
+    for shards in (8, 32):
+        run = RunBuilder(f"t5-{shards}", path=tmp_path / f"t5-{shards}").set(world_size=shards)
+        run.unit("encoder", shard_size=shards).alloc(at=1, size=18 << 30)
+        for at, (category, size) in enumerate(
+            ((Category.SHARDED_PARAM, 2), (Category.SHARDED_GRAD, 2), (Category.OPTIMIZER_STATE, 12)), start=2
+        ):
+            run.alloc(at=at, size=params * size // shards, category=category)
+        paths.append(run.build().path)
+    text = compared(capsys, *paths)
+    assert (
+        "states (parameters, gradients, optimizer) -3.98 GiB against t5-8: all that 32 instead of 8 shards can change"
+    ) in " ".join(text.split())

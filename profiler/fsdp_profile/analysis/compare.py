@@ -9,8 +9,10 @@ from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.why_not_smaller import STATES
 from fsdp_profile.errors import InputError
 from fsdp_profile.humanize import bytes_text
+from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import CATEGORIES, Category, Strategy
 
 _REPLICATES_MOST = (Strategy.NONE, Strategy.DDP, Strategy.HSDP, Strategy.FSDP1, Strategy.FSDP2)
@@ -89,6 +91,29 @@ def _delta(base: Peak, found: Peak) -> dict[Category, int]:
 def _why(compared: ComparedRun, base: Run, name_it: bool) -> list[str]:
     changes = sorted(compared.delta_by_category.items(), key=lambda item: -abs(item[1]))
     prefix = f"{compared.run.name}: " if name_it else ""
+    divided = _states(compared, base)
+    return [*([f"{prefix}{divided}"] if divided else []), *_changes(changes, prefix, base)]
+
+
+def _states(compared: ComparedRun, base: Run) -> str:
+    """What dividing the states over another number of ranks can give, where both runs shard; '' elsewhere."""
+    shards, base_shards = _shard_size(compared.run, compared.peak.rank), _shard_size(base, worst_rank(base) or 0)
+    if min(shards, base_shards) < 2 or shards == base_shards:
+        return ""
+    delta = sum(compared.delta_by_category.get(category, 0) for category in STATES)
+    return (
+        f"states (parameters, gradients, optimizer) {'+' if delta > 0 else '-'}{bytes_text(abs(delta))} against "
+        f"{base.name}: all that {shards} instead of {base_shards} shards can change; the rest is activations, gathered "
+        "units, buffers and cache"
+    )
+
+
+def _shard_size(run: Run, rank: int) -> int:
+    sizes = numbers(run.table("units", rank=rank), "shard_size")
+    return int(sizes.max()) if len(sizes) else 1
+
+
+def _changes(changes: list[tuple[Category, int]], prefix: str, base: Run) -> list[str]:
     return [
         f"{prefix}{category} {'+' if delta > 0 else '-'}{bytes_text(abs(delta))} against {base.name}"
         for category, delta in changes

@@ -145,32 +145,36 @@ def deep_prefetch(run: Run, peak: Peak) -> Iterator[Finding]:
 
 def mixed_frozen(run: Run, peak: Peak) -> Iterator[Finding]:
     """A flat parameter of frozen and trainable parameters: its gradient is made for all of them."""
-    units = run.table("units", rank=peak.rank)
-    for row in units.to_pylist():
+    alike: dict[tuple[int, int, str, str], list[str]] = {}
+    for row in run.table("units", rank=peak.rank).to_pylist():
         trainable, numel = row["trainable_numel"], row["numel"]
-        if row["kind"] != UnitKind.FSDP1.value or trainable is None or not 0 < trainable < numel:
-            continue
-        wide = _itemsize(row["dtype"]) or 4
-        narrow = _itemsize(row["compute_dtype"]) or wide
-        sizes = " / ".join(f"{bytes_text(numel * size)} in {_bits(size)}" for size in sorted({narrow, wide}))
+        if row["kind"] == UnitKind.FSDP1.value and trainable is not None and 0 < trainable < numel:
+            alike.setdefault((numel, trainable, row["dtype"], row["compute_dtype"]), []).append(row["name"])
+    for (numel, trainable, dtype, compute_dtype), names in alike.items():
+        frozen = numel - trainable
+        wide = _itemsize(dtype) or 4
+        narrow = _itemsize(compute_dtype) or wide
+        sizes = " / ".join(f"{bytes_text(numel * size)} in {8 * size} bit" for size in sorted({narrow, wide}))
+        more = f" (and {len(names) - 1} units like it)" if len(names) > 1 else ""
         yield Finding(
             rule="mixed-frozen",
             severity=Severity.COSTS,
-            claim=f"{unit_text(row['name'])} mixes {trainable:,} trainable and {numel - trainable:,} frozen parameters "
-            f"({ratio_text((numel - trainable) / numel, digits=2)} frozen): before its reduce-scatter it holds a "
-            f"gradient of all {numel:,} elements, {sizes}.",
+            claim=f"{unit_text(names[0])}{more} mixes {trainable:,} trainable and {frozen:,} frozen parameters "
+            f"({ratio_text(frozen / numel, digits=2)} frozen): before its reduce-scatter it holds a gradient of all "
+            f"{numel:,} elements, {sizes}.",
             evidence={
                 "numel": numel,
                 "trainable_numel": trainable,
-                "frozen_ratio": (numel - trainable) / numel,
+                "frozen_ratio": frozen / numel,
                 "transient_bytes": numel * narrow,
+                "num_units": len(names),
             },
             action="Wrap frozen and trainable modules apart (a lambda policy on requires_grad), or use FSDP2, whose "
             "units reduce parameter by parameter.",
-            saves_bytes=(numel - trainable) * narrow,
+            saves_bytes=frozen * narrow,
             is_estimate=True,
             rank=peak.rank,
-            unit=row["name"],
+            unit=names[0],
         )
 
 
@@ -260,10 +264,6 @@ def _lasts_into_backward(run: Run, rank: int, start: np.ndarray[Any, Any], end: 
 def _itemsize(dtype: str) -> int:
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) // 8 if bits else 0
-
-
-def _bits(size: int) -> str:
-    return f"{8 * size} bit"
 
 
 RULES: Final = (

@@ -22,6 +22,7 @@ from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
 from fsdp_profile.analysis.waterfall import Waterfall, waterfall
+from fsdp_profile.analysis.why_not_smaller import why_not_smaller
 from fsdp_profile.schema import SCHEMA_VERSION
 
 _ON_CPU = {
@@ -86,6 +87,7 @@ def run_summary(run: Run) -> dict[str, Any]:
         "kept_unsharded": [asdict(kept) for kept in kept_unsharded(run, rank=rank)] if rank is not None else [],
         "post_mortems": [_post_mortem(found) for found in post_mortems(run)],
         "findings": [asdict(found) for found in findings(run)],
+        "why_not_smaller": [asdict(test) for test in why_not_smaller(run)],
         "receipt": msgspec.to_builtins(manifest.receipt),
         "warnings": list(manifest.warnings),
         "not_recorded": not_recorded,

@@ -82,6 +82,7 @@ class _Reader:
         Raises:
             InputError: the rank that was asked for recorded nothing.
         """
+        from fsdp_profile.analysis.why_not_smaller import why_not_smaller
         from fsdp_profile.report.findings import findings_report
         from fsdp_profile.report.overview import title
         from fsdp_profile.report.parts import sections
@@ -97,7 +98,8 @@ class _Reader:
         if section == "ranks":
             part = ranks_report(ranks, self._across())
         elif section == "findings":
-            part = findings_report(self._findings())
+            tests = self._ask(lambda run, *, rank: why_not_smaller(run), None) or []
+            part = findings_report(self._findings(), tests)
         elif rank is not None:
             part = {"memory": self._memory, "units": self._units, "collectives": self._collectives}[section](rank)
         else:

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsdp_profile.analysis.finding import DOCS, Finding, Severity
+from fsdp_profile.analysis.why_not_smaller import Reason
 from fsdp_profile.humanize import bytes_text, ns_text
 from fsdp_profile.report.palette import FAILURE, QUIET, WARNING
 from fsdp_profile.report.parts import facts, heading, note, plain, sections
@@ -18,12 +19,18 @@ _STYLES: Final = {Severity.PROBLEM: FAILURE, Severity.COSTS: WARNING, Severity.E
 _WORDS: Final = {Severity.PROBLEM: "problem", Severity.COSTS: "costs", Severity.EXPLAINS: "explains"}
 
 
-def findings_report(found: Sequence[Finding]) -> RenderableType:
-    """All of them with their evidence's paragraph."""
+def findings_report(found: Sequence[Finding], tests: Sequence[Reason] = ()) -> RenderableType:
+    """All of them, then why the run is not smaller (the four tests of a run that shards)."""
     title = heading("Findings", f"worst rank's peak; each rule is explained in {DOCS}")
     if not found:
-        return Group(title, Text("none: no rule applies to this run", style=QUIET))
-    return sections([title, *map(_one, found)])
+        title = Group(title, Text("none: no rule applies to this run", style=QUIET))  # type: ignore[assignment]
+    return sections([title, *map(_one, found), _why_not_smaller(tests) if tests else None])
+
+
+def _why_not_smaller(tests: Sequence[Reason]) -> RenderableType:
+    words = {True: "a reason", False: "no", None: "not known"}
+    rows = [(test.question, Text(f"{words[test.is_reason]}: {test.answer}")) for test in tests]
+    return Group(heading("Why is FSDP not smaller?", "the four usual reasons"), facts(rows))
 
 
 def top_findings(found: Sequence[Finding]) -> RenderableType | None:

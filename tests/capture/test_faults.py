@@ -1,0 +1,64 @@
+"""Faults made for real, recorded, and named by a finding with its value."""
+
+from pathlib import Path
+
+import pytest
+from recording import SCRIPTS, fsdp_profile
+
+from fsdp_profile.analysis.findings import findings
+from fsdp_profile.analysis.run import Run, load_run
+from fsdp_profile.ingest.tables import numbers
+
+WIDTH = 256
+BLOCK = 2 * WIDTH * 4 * WIDTH
+MIB = 1 << 20
+
+
+def record(mode: str, path: Path) -> Run:
+    script = str(SCRIPTS / "faulty.py")
+    done = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(path / "run"), script, mode)
+    assert done.returncode == 0, done.stderr
+    return load_run(path / "run")
+
+
+def claims(run: Run) -> dict[str, str]:
+    return {found.rule: found.claim for found in findings(run)}
+
+
+EXPECTED = {
+    "mixed-frozen": (
+        "mixed-frozen",
+        f"3 (and 3 units like it) mixes {BLOCK // 2:,} trainable and {BLOCK // 2:,} frozen parameters (50.00 % "
+        f"frozen): before its reduce-scatter it holds a gradient of all {BLOCK:,} elements, 2.00 MiB in 32 bit.",
+    ),
+    "no-wrap": (
+        "one-unit",
+        "1 unit, (root), holds 100.0 % of the parameters: 8.00 MiB are gathered at once, in forward and in backward.",
+    ),
+    "no-sync": (
+        "unsharded-gradients-held",
+        "8.00 MiB of gradients are unsharded since micro-batch 0 of step 0: accumulation without synchronisation keeps "
+        "the whole gradient of every parameter.",
+    ),
+    "frozen": (
+        "frozen-in-float32",
+        f"{2 * BLOCK:,} frozen parameters are kept in float32, 4 B each: 2.00 MiB on this rank, where bfloat16 would "
+        "need 1.00 MiB.",
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", EXPECTED)
+def test_a_fault_is_named_with_its_value(tmp_path: Path, mode: str) -> None:
+    rule, claim = EXPECTED[mode]
+    run = record(mode, tmp_path)
+    assert claims(run).get(rule) == claim
+    units = run.table("units", rank=0)
+    share = 2 if mode in ("mixed-frozen", "frozen") else 1
+    assert numbers(units, "trainable_numel").sum() == 4 * BLOCK // share
+
+
+def test_a_tensor_kept_in_every_step_is_growth(tmp_path: Path) -> None:
+    [found] = [f for f in findings(record("leak", tmp_path)) if f.rule == "leak"]
+    assert found.evidence["bytes_per_step"] == 8 * WIDTH * 4
+    assert "from aten::empty_strided in OTHER" in found.claim  # what clone allocates with
