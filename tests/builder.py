@@ -146,6 +146,7 @@ class RunBuilder:
         unit: int = NO_UNIT,
         name: str = "",
         operator: str = "aten::empty",
+        site: str = "",
     ) -> "RunBuilder":
         """A block; without `free` it lives to the end."""
         self._blocks[self._rank].append(
@@ -157,6 +158,7 @@ class RunBuilder:
                 "unit": unit,
                 "name": name,
                 "operator": operator,
+                "site": site,
             }
         )
         self._rows[self._rank]["steps"]
@@ -233,6 +235,7 @@ def _ledger(blocks: list[dict[str, Any]], rows: dict[str, list[dict[str, Any]]])
             "unit": b["unit"],
             "name": b["name"],
             "operator": b["operator"],
+            "site": b["site"],
             "step": _at(rows["steps"], b["at"], "step"),
             "phase": _at(rows["phases"], b["at"], "phase"),
             "stream": 0,

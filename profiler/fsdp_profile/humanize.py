@@ -1,8 +1,14 @@
 """Bytes, times and ratios as people read them. GiB is 2**30, GB is 1e9; the two are never mixed."""
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB|TB|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
+_UNITS: Final = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+}  # fmt: skip
 _BINARY: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -18,6 +24,21 @@ def bytes_text(size_bytes: int | None) -> str:
         if abs(size_bytes) >= scale:
             return f"{size_bytes / scale:.2f} {unit}"
     return f"{size_bytes} B"
+
+
+def bytes_of(text: str) -> int:
+    """Bytes of a size as people write it; a bare number is bytes.
+
+    >>> bytes_of("512MiB"), bytes_of("1.5 GiB"), bytes_of("2GB"), bytes_of("4096")
+    (536870912, 1610612736, 2000000000, 4096)
+
+    Raises:
+        ValueError: not a size, or negative.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"'{text}' is not a size; write it as 512MiB, 2GiB or 2GB")
+    return int(float(found[1]) * _UNITS[(found[2] or "").lower()])
 
 
 def ns_text(duration_ns: int | None) -> str:

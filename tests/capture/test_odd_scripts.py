@@ -1,5 +1,6 @@
 """What real scripts do beside training: the recording neither breaks it nor is broken by it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from recording import SCRIPTS, fsdp_profile, torchrun
 
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.run import load_run
+from fsdp_profile.layout import capture_log, raw_dir
 
 ODD = str(SCRIPTS / "odd.py")
 WINDOW = list(range(8))  # steps of the default window
@@ -44,3 +46,23 @@ def test_the_script_s_own_profiler_is_said(tmp_path: Path) -> None:
     ours = fsdp_profile("run", "-n", "1", "--no-kineto", "-o", str(tmp_path / "run"), ODD, "profiler")
     assert "allocator events not recorded: the script runs its own torch.profiler, from step 0 on" in ours.stderr
     assert not load_run(tmp_path / "run").manifest.complete
+
+
+def test_a_recording_that_grows_is_written_inside_a_step_and_still_adds_up(tmp_path: Path) -> None:
+    """With no room at all every forward of a micro-batch writes what came before it; the totals go on."""
+    script = str(SCRIPTS / "variants.py")
+    done = fsdp_profile("run", "-n", "2", "--buffer", "0", "-o", str(tmp_path / "run"), script, "accumulate")
+    assert done.returncode == 0, done.stderr
+    run = load_run(tmp_path / "run")
+    assert run.manifest.warnings == []
+    lines = [json.loads(line) for line in capture_log(run.path, 0).read_text().splitlines()]
+    chunks = [(line["step"], line["in_step"]) for line in lines if line["kind"] == "chunk"]
+    assert chunks.count((1, True)) == 2 and (1, False) in chunks  # two micro-batches
+    assert len(list(raw_dir(run.path, 0).glob("kineto_00001*.json"))) == 3
+    for rank in run.ranks:
+        law = memory.conservation(run, rank=rank)
+        assert (law.category_errors, law.reported_errors) == (0, 0)
+        steps = run.table("steps", rank=rank).to_pylist()
+        assert [(s["step"], s["complete"], s["recorded"]) for s in steps[:4]] == [(-1, True, True)] + [
+            (step, True, True) for step in range(3)
+        ]

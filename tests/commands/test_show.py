@@ -311,6 +311,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "device_used_peak_bytes": None,
                 "host_rss_peak_bytes": None,
                 "waterfall": None,
+                "source_lines": None,
                 "num_steps": 1,
                 "median_step_ns": None,
                 "ending": "COMPLETED",

@@ -18,6 +18,7 @@ from fsdp_profile.analysis.memory import Peak, conservation
 from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
 from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.sites import source_lines
 from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
@@ -105,6 +106,7 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
         "device_used_peak_bytes": summary.device_used_peak_bytes,
         "host_rss_peak_bytes": summary.host_rss_peak_bytes,
         "waterfall": _waterfall(waterfall(run, rank=summary.rank)),
+        "source_lines": _sites(run, summary.peak),
         "num_steps": summary.num_steps,
         "median_step_ns": summary.median_step_ns,
         "ending": str(record.ending) if record else None,
@@ -160,6 +162,14 @@ def _peak(found: Peak | None) -> dict[str, Any] | None:
         "by_category": {str(category): size for category, size in found.by_category.items()},
         "unknown_ratio": found.unknown_ratio,
     }
+
+
+def _sites(run: Run, found: Peak | None) -> list[dict[str, Any]] | None:
+    """Source lines at a peak; None without --stacks."""
+    lines = source_lines(run, rank=found.rank, event=found.event) if found is not None else None
+    if lines is None:
+        return None
+    return [{**asdict(line), "by_category": {str(c): size for c, size in line.by_category.items()}} for line in lines]
 
 
 def _unit(summary: UnitSummary) -> dict[str, Any]:

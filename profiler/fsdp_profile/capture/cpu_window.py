@@ -17,14 +17,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fsdp_profile.capture.own_code import OwnCode
+
 _TRANSPORT_PREFIXES = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
+_PYTHON_CALLS = ("PyCall", "PyCCall")
 _FUNCTIONAL_PREFIX = "_c10d_functional::"
 
 
 class CpuWindow:
     """One profiler at a time. Errors propagate to the session, which switches the source off."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, stacks: bool = False) -> None:
+        self._own_code = OwnCode() if stacks else None
         self._profiler: Any = None
         self._is_paused = False
         self.is_starting = False
@@ -39,7 +43,9 @@ class CpuWindow:
         """Begin a chunk."""
         from torch.profiler import ProfilerActivity, profile
 
-        self._profiler = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=self._own_code is not None
+        )
         self.is_starting = True
         try:
             self._profiler.start()
@@ -55,7 +61,7 @@ class CpuWindow:
             profiler.stop()
             if trace is not None:
                 profiler.export_chrome_trace(str(trace))
-            return event_columns(profiler.profiler.kineto_results.experimental_event_tree())
+            return event_columns(profiler.profiler.kineto_results.experimental_event_tree(), own_code=self._own_code)
         finally:
             _release(profiler)
             if was_enabled:
@@ -80,7 +86,7 @@ def _release(profiler: Any) -> None:
     profiler.profiler = None
 
 
-def event_columns(roots: list[Any]) -> dict[str, Any]:
+def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[str, Any]:
     """Columns of Kineto's experimental event tree (torch._C._profiler._ProfilerEvent, the same in 2.4 .. 2.15).
 
     `allocator`: t_ns, address, delta_bytes, reported_bytes, operator (innermost, or the functional collective whose
@@ -88,20 +94,23 @@ def event_columns(roots: list[Any]) -> dict[str, Any]:
     `operators`: outermost ones of the tensor library that are not communication. Names are codes into `words`.
     """
     words: dict[str, int] = {}
-    allocator: list[tuple[int, int, int, int, int, int]] = []
+    allocator: list[tuple[int, int, int, int, int, int, int]] = []
     transport: list[tuple[int, int, int, int]] = []
     operators: list[tuple[int, int, int, int]] = []
-    stack = [(root, 0, -1, False) for root in roots]
+    stack = [(root, 0, -1, False, 0) for root in roots]
     words[""] = 0
     functional: set[int] = set()
     while stack:
-        node, operator, carrier, is_inside = stack.pop()
+        node, operator, carrier, is_inside, site = stack.pop()
         kind = node.tag.name
         if kind == "Allocation":
             fields = node.extra_fields
             allocator.append(
-                (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated, operator, carrier)
+                (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated, operator, carrier, site)
             )
+        elif kind in _PYTHON_CALLS:
+            line = own_code.line_of(node) if own_code is not None else ""
+            site = words.setdefault(line, len(words)) if line else site
         else:
             name = node.name
             code = words.setdefault(name, len(words))
@@ -115,13 +124,13 @@ def event_columns(roots: list[Any]) -> dict[str, Any]:
             elif not is_inside and name.startswith("aten::"):
                 is_inside = True
                 operators.append((code, node.start_time_ns, node.end_time_ns, node.start_tid))
-        stack.extend((child, operator, carrier, is_inside) for child in node.children)
+        stack.extend((child, operator, carrier, is_inside, site) for child in node.children)
     order = sorted(range(len(allocator)), key=lambda i: allocator[i][0])
     return {
         "words": list(words),
         "allocator": _columns(
             [allocator[i] for i in order],
-            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport"),
+            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site"),
         ),
         "transport": _columns(transport, ("name", "start_ns", "end_ns", "thread")),
         "operators": _columns(operators, ("name", "start_ns", "end_ns", "thread")),

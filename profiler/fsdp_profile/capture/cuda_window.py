@@ -8,13 +8,16 @@ the snapshot reader is tested on real and synthetic snapshots, this file has not
 from pathlib import Path
 from typing import Any
 
+from fsdp_profile.capture.own_code import OwnCode
+
 _EVENT_COLUMNS = ("action", "address", "size_bytes", "stream", "time_us")
 
 
 class CudaHistory:
     """The allocator's history of every device this process uses."""
 
-    def __init__(self, *, max_entries: int) -> None:
+    def __init__(self, *, max_entries: int, stacks: bool = False) -> None:
+        self._own_code = OwnCode() if stacks else None
         self._max_entries = max_entries
         self._last_us: dict[int, int] = {}
 
@@ -28,7 +31,7 @@ class CudaHistory:
         import torch
 
         torch.cuda.memory._record_memory_history(
-            enabled="all", context=None, stacks="python", max_entries=self._max_entries
+            enabled="all", context="alloc" if self._own_code else None, stacks="python", max_entries=self._max_entries
         )
 
     def take(self) -> list[dict[str, Any]]:
@@ -55,11 +58,16 @@ class CudaHistory:
                         "size": [e.get("size", 0) for e in fresh],
                         "stream": [e.get("stream", 0) for e in fresh],
                         "time_us": [e.get("time_us", 0) for e in fresh],
+                        **self._sites(fresh),
                     },
                     "segments": [_segment(s) for s in snapshot["segments"] if s.get("device") == device],
                 }
             )
         return found
+
+    def _sites(self, events: list[dict[str, Any]]) -> dict[str, list[str]]:
+        own = self._own_code
+        return {} if own is None else {"site": [own.line_of_frames(e.get("frames") or []) for e in events]}
 
     def stop(self) -> None:
         """End the history (the script's own recording, if any, ends with it: there is only one)."""

@@ -26,6 +26,8 @@ class DdpHooks(UnitHooks):
         super().__init__(*args, **kwargs)
         self._wrapped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._started: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._waiting: weakref.WeakSet[Any] = weakref.WeakSet()
+        """Modules that ran a forward under no_sync since the last backward."""
         self._buckets: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
@@ -83,6 +85,8 @@ class DdpHooks(UnitHooks):
                     self._on_root(ddp.module)
                 if recorder.phase is not Phase.BACKWARD:
                     self._on_forward(ddp.module, args, kwargs)
+                if not ddp.require_backward_grad_sync:
+                    self._waiting.add(ddp)
             start_ns = now()
             try:
                 return original(ddp, *args, **kwargs)
@@ -110,6 +114,14 @@ class DdpHooks(UnitHooks):
             for name, param in ddp.module.named_parameters():
                 if param.grad is not None:
                     self._recorder.tag(param.grad, Category.SHARDED_GRAD, name=name)
+
+    def tag_waiting_grads(self) -> None:
+        """After a backward under no_sync: its gradients wait to be reduced, and with bucket views lie beside them."""
+        for ddp in self._waiting:
+            for name, param in ddp.module.named_parameters():
+                if param.grad is not None:
+                    self._recorder.tag(param.grad, Category.UNSHARDED_GRAD, name=name)
+        self._waiting.clear()
 
     def describe_buckets(self) -> list[dict[str, Any]]:
         """Rows of the `units` table for the buckets as they are now, each with its number."""

@@ -35,6 +35,8 @@ class DeviceSampler:
         self._nvml: Any = None
         self._handle: Any = None
         self.why_no_nvml: str | None = None
+        self.rss_bytes = 0
+        """Resident memory of this process at the last sample; 0 where it is not known."""
         self._open_nvml()
 
     def start(self) -> None:
@@ -73,7 +75,9 @@ class DeviceSampler:
             except self._nvml.NVMLError as e:
                 self.why_no_nvml = f"NVML: {e}"
                 self._handle = None
-        self._samples.append((now(), used, mine, total, utilization, host_rss_bytes()))
+        rss = host_rss_bytes()
+        self.rss_bytes = rss or 0
+        self._samples.append((now(), used, mine, total, utilization, rss))
 
     def drain(self) -> dict[str, list[Any]]:
         """Samples since the last call, as columns."""

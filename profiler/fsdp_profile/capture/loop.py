@@ -29,12 +29,14 @@ class LoopHooks:
         tracker: StepTracker,
         *,
         tag_grads: Callable[[], None],
+        after_backward: Callable[[], None],
         when_quiet: Callable[[], None],
     ) -> None:
         self._patcher = patcher
         self._recorder = recorder
         self._tracker = tracker
         self._tag_grads = tag_grads
+        self._after_backward = after_backward
         self._when_quiet = when_quiet
         self._handles: list[Any] = []
         self._registration: list[Any] = []
@@ -107,6 +109,9 @@ class LoopHooks:
             try:
                 return original(*args, **kwargs)
             finally:
+                if before is not Phase.BACKWARD and self._recorder.enabled:
+                    with self._patcher.guarded("gradients that wait"):
+                        self._after_backward()
                 self._recorder.enter_phase(before if before is Phase.BACKWARD else Phase.OTHER)
 
         return backward

@@ -17,8 +17,12 @@ class Options:
     """Keep the Kineto trace of every recorded step."""
     allocator: bool = True
     """Record allocator events."""
+    stacks: bool = False
+    """Record the source line of every allocation."""
     sample_interval_s: float = 0.1
     """Distance of NVML and RSS samples."""
+    buffer_bytes: int = 1 << 30
+    """CPU: once the process has grown by this since the last flush, the next safe moment writes, inside a step too."""
     max_history_entries: int = 1_000_000
     """CUDA: length of the allocator's history ring."""
 

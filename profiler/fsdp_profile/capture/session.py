@@ -49,7 +49,12 @@ class Session:
         self.fsdp2 = Fsdp2Hooks(self.patcher, self.recorder, self.units, **hooks)
         self.ddp = DdpHooks(self.patcher, self.recorder, self.units, **hooks)
         self.loop = LoopHooks(
-            self.patcher, self.recorder, self.tracker, tag_grads=self.ddp.tag_grads, when_quiet=self._close_window
+            self.patcher,
+            self.recorder,
+            self.tracker,
+            tag_grads=self.ddp.tag_grads,
+            after_backward=self.ddp.tag_waiting_grads,
+            when_quiet=self._close_window,
         )
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
         self.cpu_window: CpuWindow | None = None
@@ -58,6 +63,10 @@ class Session:
         self._flush_ns = 0
         self._resumed_ns = now()
         """End of the last flush: the pause before it belongs to no step."""
+        self._resumed_in_step = False
+        self._part = 0
+        """Of the step under way: how often it was written before its end."""
+        self._rss_at_flush = 0
         self._described: dict[int, dict[str, Any]] = {}
         self._is_over = False
         self._is_closing = False
@@ -94,10 +103,12 @@ class Session:
             if not self.options.allocator:
                 self.patcher.lost["allocator events"] = "switched off"
             elif _has_device(torch):
-                self.cuda_history = CudaHistory(max_entries=self.options.max_history_entries)
+                self.cuda_history = CudaHistory(
+                    max_entries=self.options.max_history_entries, stacks=self.options.stacks
+                )
                 self.cuda_history.arm()
             else:
-                self.cpu_window = CpuWindow()
+                self.cpu_window = CpuWindow(stacks=self.options.stacks)
                 self.cpu_window.start()
         self.sampler.start()
         owner = ("torch.autograd.profiler",)
@@ -133,6 +144,7 @@ class Session:
         recorder = self.recorder
         if not recorder.enabled:
             return
+        self._relieve()
         for value in _tensors((args, kwargs)):
             recorder.tag(value, Category.INPUT)
         if recorder.first_forward_ns is None:
@@ -143,6 +155,15 @@ class Session:
             recorder.first_forward_ns = now()
             self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns})
         recorder.enter_phase(Phase.FORWARD)
+
+    def _relieve(self) -> None:
+        """Write inside a step when the recording may have grown too large; see Options.buffer_bytes."""
+        grown = self.sampler.rss_bytes - self._rss_at_flush
+        window = self.cpu_window
+        if grown < self.options.buffer_bytes or window is None or not window.is_running:
+            return
+        if self.recorder.phase is not Phase.BACKWARD and self.recorder.is_quiet():
+            self._flush(self.recorder.step, in_step=True)
 
     def _step_ended(self, end_ns: int) -> None:
         recorder = self.recorder
@@ -183,10 +204,12 @@ class Session:
 
     # Flushing.
 
-    def _flush(self, step: int, *, is_last: bool = False) -> None:
+    def _flush(self, step: int, *, is_last: bool = False, in_step: bool = False) -> None:
         """Write what was recorded since the last flush; its cost lands in the receipt."""
         start_ns = time.perf_counter_ns()
-        chunk: dict[str, Any] = {"step": step, "began_ns": self._resumed_ns}
+        chunk: dict[str, Any] = {"step": step, "began_ns": self._resumed_ns, "in_step": in_step}
+        if self._resumed_in_step:
+            del chunk["began_ns"]  # that pause is inside a step, and part of it
         with self.patcher.guarded("unit descriptions"):
             self._describe_units()
         with self._switching_off("allocator events"):
@@ -211,6 +234,9 @@ class Session:
                     self.cpu_window.start()
         self._flush_ns += time.perf_counter_ns() - start_ns
         self._resumed_ns = now()
+        self._resumed_in_step = in_step
+        self._part = self._part + 1 if in_step else 0
+        self._rss_at_flush = self.sampler.rss_bytes
 
     @contextlib.contextmanager
     def _switching_off(self, feature: str) -> Iterator[None]:
@@ -222,7 +248,8 @@ class Session:
 
     def _trace_path(self, step: int) -> Path | None:
         wanted = self.options.kineto and self.options.first_step <= step < self.options.last_step
-        return self.writer.folder / f"kineto_{step:05d}.json" if wanted else None
+        part = f"_{self._part}" if self._part else ""
+        return self.writer.folder / f"kineto_{step:05d}{part}.json" if wanted else None
 
     def _turn_cuda_trace(self, step: int, *, is_last: bool) -> None:
         """Start Kineto before the first step of the window and stop it after the last."""

@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--no-kineto", action="store_true", help="do not keep Kineto traces")
     parser.add_argument("--no-allocator", action="store_true", help="do not record allocator events")
+    parser.add_argument("--stacks", action="store_true", help="record the source line of every allocation (slower)")
+    parser.add_argument(
+        "--buffer", default="1GiB", metavar="SIZE",
+        help="CPU: growth of a rank's process after which what was recorded is written inside a step (default: 1GiB)",
+    )  # fmt: skip
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
     for option in _TORCHRUN_TEXT:
         parser.add_argument(option, metavar="X", help="as in torchrun")
@@ -140,15 +145,22 @@ def _nodes(text: str | None) -> int:
 def _options(args: argparse.Namespace) -> Any:
     from fsdp_profile.capture.options import Options
     from fsdp_profile.errors import UsageError
+    from fsdp_profile.humanize import bytes_of
 
     first, _, last = args.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise UsageError(f"--steps {args.steps}: give A:B with A less than B, such as 0:8")
+    try:
+        buffer = bytes_of(args.buffer)
+    except ValueError as e:
+        raise UsageError(f"--buffer: {e}") from e
     return Options(
         first_step=int(first),
         last_step=int(last),
         kineto=not args.no_kineto,
         allocator=not args.no_allocator,
+        stacks=args.stacks,
+        buffer_bytes=buffer,
     )
 
 

@@ -77,7 +77,7 @@ class CaptureLog:
 
 
 _EMPTY: dict[str, tuple[str, ...]] = {
-    "allocator": ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport"),
+    "allocator": ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site"),
     "transport": ("name", "start_ns", "end_ns", "thread"),
     "operators": ("name", "start_ns", "end_ns", "thread"),
     "tags": ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak"),
@@ -178,13 +178,16 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
         log.recorded_steps.add(step)
     if "cpu" in chunk:
         cpu = chunk["cpu"]
-        log.recorded_steps.add(step)
+        if not chunk.get("in_step"):
+            log.recorded_steps.add(step)
         to_global = log.words.codes(cpu["words"])
         before = sum(len(p["name"]) for p in parts["transport"])
         allocator = _decode(log.words, cpu["allocator"])
         allocator["operator"] = (
             to_global[allocator["operator"]] if len(allocator["operator"]) else np.zeros(0, np.int32)
         )
+        sites = allocator.get("site", np.zeros(len(allocator["operator"]), np.int64))  # not in an older capture
+        allocator["site"] = to_global[sites] if len(sites) else np.zeros(0, np.int32)
         under = allocator["transport"]
         allocator["transport"] = np.where(under >= 0, under + before, -1)
         parts["allocator"].append(allocator)

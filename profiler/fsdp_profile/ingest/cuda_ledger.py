@@ -35,9 +35,25 @@ def device_history(chunks: list[dict[str, Any]]) -> DeviceHistory | None:
             *(chunk["events"][key] for key in ("action", "addr", "size", "stream", "time_us")), strict=True
         )
     ]
+    for event, site in zip(trace, (site for chunk in mine for site in _sites(chunk)), strict=True):
+        if site:
+            event["frames"] = [_frame(site)]
     traces: list[list[Any]] = [[] for _ in range(device)] + [trace]
     histories = history_from_snapshot({"segments": mine[-1]["segments"], "device_traces": traces})
     return next(h for h in histories if h.device == device)
+
+
+def _sites(chunk: dict[str, Any]) -> list[str]:
+    """The line of own code of each event of a chunk; '' without stacks."""
+    events = chunk["events"]
+    return events.get("site") or [""] * len(events["time_us"])
+
+
+def _frame(site: str) -> dict[str, Any]:
+    """'train.py:12 forward' as a frame of a snapshot."""
+    where, _, name = site.partition(" ")
+    file, _, line = where.rpartition(":")
+    return {"filename": file, "line": int(line) if line.isdecimal() else 0, "name": name}
 
 
 def ring_warnings(chunks: list[dict[str, Any]]) -> list[str]:
@@ -60,6 +76,8 @@ def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
     requested = column(blocks, "end_requested_event")
     keep = requested >= 0  # a free requested before the recording is not allocated any more
     end_event = np.where(requested == NOT_FREED, NOT_FREED, requested + 1)
+    places = history.stacks.column("location").to_pylist()
+    sites = [places[stack] if stack is not None else "" for stack in blocks.column("stack").to_pylist()]
     operators = [word or "" for word in blocks.column("operator").to_pylist()]
     allocated = np.concatenate([[history.start.allocated_bytes], column(samples, "allocated_bytes")])
     order = np.argsort(start_event[keep], kind="stable")
@@ -76,6 +94,7 @@ def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
             start_event=kept(start_event),
             end_event=kept(end_event),
             operator=kept(words.codes(operators)),
+            site=kept(words.codes(sites)),
             transport=np.full(int(keep.sum()), -1, np.int64),
             stream=kept(column(blocks, "stream")),
             free_unreported=kept(column(blocks, "free_unreported")),

@@ -83,6 +83,7 @@ def _allocations(
         "unit": unit,
         "name": [""] * len(blocks.address),
         "operator": (blocks.operator, vocabulary.list),
+        "site": (blocks.site, vocabulary.list),
         "step": line.steps(blocks.start_ns),
         "phase": (line.phase_codes(blocks.start_ns), PHASES),
     }

@@ -33,6 +33,8 @@ class Blocks:
     end_event: Array
     operator: Array
     """Code of the innermost operator."""
+    site: Array
+    """Code of the line of own code that allocated; 0 without stacks."""
     transport: Array
     """Row of the transport operators it was allocated under, -1 when none."""
     stream: Array
@@ -64,6 +66,7 @@ class Ledger:
 def pair_cpu_events(
     *, t_ns: Array, address: Array, delta_bytes: Array, reported_bytes: Array, operator: Array, transport: Array,
     transport_end_ns: Array, drops: dict[str, Array] | None = None, tags: dict[str, Array] | None = None,
+    site: Array | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of allocator events in time order.
 
@@ -79,6 +82,7 @@ def pair_cpu_events(
         delta_bytes = np.insert(delta_bytes, 0, base)
         reported_bytes = np.insert(reported_bytes, 0, base)
         operator, transport = np.insert(operator, 0, 0), np.insert(transport, 0, -1)
+        site = np.insert(site, 0, 0) if site is not None else None
     num = len(t_ns)
     is_alloc = delta_bytes > 0
     follower = _next_at_same_address(address)
@@ -114,6 +118,7 @@ def pair_cpu_events(
             start_event=row_of_event[alloc],
             end_event=end_event,
             operator=operator[alloc],
+            site=site[alloc] if site is not None else np.zeros(len(alloc), np.int32),
             transport=transport[alloc],
             stream=np.zeros(len(alloc), np.int64),
             free_unreported=is_lost,

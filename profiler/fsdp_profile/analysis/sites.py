@@ -1,0 +1,51 @@
+"""Live bytes at one event by the source line that allocated them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsdp_profile.analysis.memory import blocks_at
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.schema import Category
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceLine:
+    """One line of the user's code, and what it had allocated that was live."""
+
+    file: str
+    line: int
+    function: str
+    size_bytes: int
+    num_blocks: int
+    by_category: dict[Category, int]
+    """Largest first."""
+
+
+def source_lines(run: Run, *, rank: int, event: int) -> list[SourceLine] | None:
+    """Lines by live bytes, most first; blocks of no own line are left out. None where no lines were recorded."""
+    if not any(strings(run.table("allocations", rank=rank), "site")):
+        return None
+    blocks = blocks_at(run, rank=rank, event=event)
+    site, category = strings(blocks, "site"), strings(blocks, "category")
+    size = numbers(blocks, "size_bytes")
+    found = []
+    for place in dict.fromkeys(site.tolist()):
+        if not place:
+            continue
+        mine = site == place
+        held = {Category(word): int(size[mine & (category == word)].sum()) for word in np.unique(category[mine])}
+        where, _, function = place.partition(" ")
+        file, _, line = where.rpartition(":")
+        found.append(
+            SourceLine(
+                file=file,
+                line=int(line) if line.isdecimal() else 0,
+                function=function,
+                size_bytes=int(size[mine].sum()),
+                num_blocks=int(mine.sum()),
+                by_category=dict(sorted(held.items(), key=lambda item: -item[1])),
+            )
+        )
+    return sorted(found, key=lambda s: (-s.size_bytes, s.file, s.line))

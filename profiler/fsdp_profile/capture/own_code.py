@@ -1,0 +1,73 @@
+"""Which source line an event came from: the innermost one of the user's own code.
+
+Own is what is neither the standard library's, nor an installed package's, nor ours.
+"""
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any, Final
+
+_FOREIGN: Final = tuple(
+    {
+        f"{os.sep}site-packages{os.sep}",
+        f"{os.sep}dist-packages{os.sep}",
+        sysconfig.get_paths()["stdlib"] + os.sep,
+        str(Path(__file__).resolve().parents[1]) + os.sep,
+    }
+)
+
+
+class OwnCode:
+    """Tells own files, and names their lines; files are looked at once."""
+
+    def __init__(self) -> None:
+        self._shown: dict[str, str] = {}
+        self._folder = str(Path.cwd()) + os.sep
+
+    def shown(self, file: str) -> str:
+        """An own file as it is shown, below the working folder where it is; '' for one that is not own.
+
+        Kineto cuts the entry of sys.path off a file's name: the first entry that has it is where it is from.
+        """
+        found = self._shown.get(file)
+        if found is None:
+            found = self._shown[file] = self._look_up(file)
+        return found
+
+    def _look_up(self, file: str) -> str:
+        if not file.endswith(".py") or file.startswith("<"):
+            return ""
+        path = Path(file)
+        if not path.is_absolute():
+            folders = (Path(entry or ".") for entry in sys.path)
+            path = next((folder / file for folder in folders if (folder / file).exists()), path)
+        real = str(path.absolute())
+        if not path.exists() or any(part in real for part in _FOREIGN):
+            return ""
+        return real.removeprefix(self._folder)
+
+    def line_of(self, node: Any) -> str:
+        """'train.py:12 forward' of a Python call in Kineto's event tree; '' when it tells of no own line.
+
+        The caller's line is the line that was running; the callee's own is where its function begins. Fields of
+        torch._C._profiler._ExtraFields_PyCall and _PyCCall, the same in 2.4 .. 2.15. Names of functions that are gone
+        by the time the tree is read may be garbage (seen on 2.13): those tell of no line.
+        """
+        try:
+            fields = node.extra_fields
+            for frame in (fields.caller, getattr(fields, "callsite", None)):
+                if frame is not None and (file := self.shown(frame.file_name)):
+                    return f"{file}:{frame.line_number} {frame.function_name}"
+        except UnicodeDecodeError:
+            return ""
+        return ""
+
+    def line_of_frames(self, frames: list[dict[str, Any]]) -> str:
+        """The same of a CUDA allocator event's stack, innermost frame first."""
+        for frame in frames:
+            file = self.shown(str(frame.get("filename", "")))
+            if file:
+                return f"{file}:{frame.get('line', 0)} {frame.get('name', '')}"
+        return ""
