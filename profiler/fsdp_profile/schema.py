@@ -58,7 +58,7 @@ class Category(Word):
     OPTIMIZER_TEMPORARY = "OPTIMIZER_TEMPORARY"
     """Allocated and freed inside `optimizer.step`."""
     TEMPORARY = "TEMPORARY"
-    """Allocated and freed inside one phase (autograd's intermediates, workspaces)."""
+    """Allocated and freed inside one phase (autograd's intermediates, workspaces); copies made for a checkpoint."""
     UNKNOWN = "UNKNOWN"
     """Not attributed. Always shown."""
 
@@ -77,6 +77,8 @@ class Phase(Word):
     """Inside `torch.autograd.backward`."""
     OPTIMIZER = "OPTIMIZER"
     """Inside `optimizer.step`."""
+    EVALUATION = "EVALUATION"
+    """A root module's forward with autograd off."""
     CHECKPOINT = "CHECKPOINT"
     """Saving or loading a state dict."""
     OTHER = "OTHER"

@@ -6,8 +6,9 @@ import pytest
 from recording import SCRIPTS, fsdp_profile
 
 from fsdp_profile.analysis.findings import findings
+from fsdp_profile.analysis.memory import peak_of_phases
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.ingest.tables import numbers
+from fsdp_profile.ingest.tables import numbers, strings
 
 WIDTH = 256
 BLOCK = 2 * WIDTH * 4 * WIDTH
@@ -62,3 +63,29 @@ def test_a_tensor_kept_in_every_step_is_growth(tmp_path: Path) -> None:
     [found] = [f for f in findings(record("leak", tmp_path)) if f.rule == "leak"]
     assert found.evidence["bytes_per_step"] == 8 * WIDTH * 4
     assert "from aten::empty_strided in OTHER" in found.claim  # what clone allocates with
+
+
+def phases(run: Run, step: int) -> list[str]:
+    table = run.table("phases", rank=0)
+    found = strings(table, "phase")[numbers(table, "step") == step].tolist()
+    return [phase for phase in found if phase != "OTHER"]
+
+
+def test_a_whole_state_dict_is_a_phase_of_its_own(tmp_path: Path) -> None:
+    """After steps 1, 3 and 5 the whole model is gathered and saved: its 8 MiB, beside the shards, are the peak."""
+    run = record("checkpoint", tmp_path)
+    assert run.manifest.warnings == []
+    train = ["FORWARD", "BACKWARD", "OPTIMIZER"]
+    assert [phases(run, step) for step in range(4)] == [
+        train, train, ["CHECKPOINT", "CHECKPOINT", *train], train,
+    ]  # fmt: skip
+    peaks = peak_of_phases(run, rank=0)
+    assert peaks["CHECKPOINT"].allocated_bytes >= 4 * 4 * BLOCK
+    assert peaks["CHECKPOINT"].unknown_ratio <= 0.01
+
+
+def test_a_forward_without_gradients_is_an_evaluation(tmp_path: Path) -> None:
+    run = record("evaluate", tmp_path)
+    train = ["FORWARD", "BACKWARD", "OPTIMIZER"]
+    assert [phases(run, step) for step in range(4)] == [train, train, ["EVALUATION", *train], train]
+    assert peak_of_phases(run, rank=0)["EVALUATION"].unknown_ratio <= 0.01

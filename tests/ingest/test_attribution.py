@@ -114,9 +114,9 @@ def test_a_tag_names_the_block_alive_at_its_time_and_no_other(tmp_path: Path) ->
     found = tables_of(
         tmp_path,
         blocks=[(1, 8, 110, 120), (1, 8, 130, 140)],
-        tags=[(125, 1, "BUFFER", -1, False), (135, 1, "INPUT", -1, False)],
+        tags=[(125, 1, "BUFFER", -1, False), (135, 1, "OPTIMIZER_STATE", -1, False)],
     )
-    assert categories(found) == [("TEMPORARY", "LIFETIME", NO_UNIT), ("INPUT", "TAG", NO_UNIT)]
+    assert categories(found) == [("TEMPORARY", "LIFETIME", NO_UNIT), ("OPTIMIZER_STATE", "TAG", NO_UNIT)]
 
 
 @pytest.mark.parametrize(
@@ -268,3 +268,11 @@ def test_unsharded_spans_run_from_the_gather_to_the_reshard(tmp_path: Path) -> N
     rows = found.select(["unit", "start_ns", "end_ns", "kind"]).to_pylist()
     unsharded = [(r["unit"], r["start_ns"], r["end_ns"]) for r in rows if r["kind"] == "UNSHARDED"]
     assert unsharded == [(0, 110, 151), (1, 152, (1 << 63) - 1), (0, 210, 242)]
+
+
+def test_what_one_root_made_and_another_is_given_is_an_activation_not_the_batch(tmp_path: Path) -> None:
+    """Blocks wrapped without a root around them are roots each: the second one's input was made in forward."""
+    batch, between = (1, 8, 90, 390), (2, 8, 120, 250)
+    tags = [(101, 1, "INPUT", -1, False), (130, 2, "INPUT", -1, False)]
+    found = tables_of(tmp_path, blocks=[batch, between], tags=tags)
+    assert categories(found) == [("INPUT", "TAG", NO_UNIT), ("ACTIVATION", "LIFETIME", NO_UNIT)]

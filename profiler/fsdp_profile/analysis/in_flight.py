@@ -75,7 +75,7 @@ def gathers(run: Run, *, rank: int) -> pa.Table:
 
 
 def in_flight(run: Run, *, rank: int) -> list[InFlight]:
-    """For forward and backward: the most units and bytes gathered at once; empty where nothing is gathered.
+    """For forward, backward and evaluation: the most units and bytes gathered at once; empty where nothing is gathered.
 
     Only phases in which a unit was gathered are listed.
     """
@@ -83,7 +83,7 @@ def in_flight(run: Run, *, rank: int) -> list[InFlight]:
     steps = run.table("steps", rank=rank)
     complete = set(numbers(steps, "step")[steps.column("complete").to_numpy(zero_copy_only=False)].tolist())
     listed = []
-    for phase in (Phase.FORWARD, Phase.BACKWARD):
+    for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.EVALUATION):
         per_step = [p for step in sorted(complete) if step >= 0 and (p := _most(run, found, rank, step, phase))]
         if per_step:
             listed.append(_over_steps(per_step))

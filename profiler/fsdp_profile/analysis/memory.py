@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers, strings, words
-from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, TEARDOWN_STEP, Category, SpanKind
+from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, TEARDOWN_STEP, Category, Phase, SpanKind
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -118,6 +118,19 @@ def peak_of_steps(run: Run, *, rank: int) -> list[Peak]:
     order = np.lexsort((np.arange(len(steps)), -allocated, steps))
     first = order[np.flatnonzero(np.diff(steps[order], prepend=TEARDOWN_STEP - 1))]
     return [peak_at(run, rank, int(row)) for row in first if steps[row] >= 0]
+
+
+def peak_of_phases(run: Run, *, rank: int) -> dict[str, Peak]:
+    """The peak of each phase over the training steps, in the order of Phase; phases without events are left out."""
+    samples = run.table("memory_samples", rank=rank)
+    phase, allocated = strings(samples, "phase"), numbers(samples, "allocated_bytes")
+    trained = numbers(samples, "step") >= 0
+    found = {}
+    for word in Phase:
+        events = np.flatnonzero((phase == word.value) & (trained | (word is Phase.SETUP)))
+        if len(events):
+            found[word.value] = peak_at(run, rank, int(events[np.argmax(allocated[events])]))
+    return found
 
 
 def blocks_at(run: Run, *, rank: int, event: int) -> pa.Table:

@@ -14,7 +14,7 @@ from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summ
 from fsdp_profile.analysis.findings import findings
 from fsdp_profile.analysis.growth import growth, kept_unsharded
 from fsdp_profile.analysis.in_flight import in_flight
-from fsdp_profile.analysis.memory import Peak, conservation
+from fsdp_profile.analysis.memory import Peak, conservation, peak_of_phases
 from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
 from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
 from fsdp_profile.analysis.run import Run
@@ -107,6 +107,10 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
         "host_rss_peak_bytes": summary.host_rss_peak_bytes,
         "waterfall": _waterfall(waterfall(run, rank=summary.rank)),
         "source_lines": _sites(run, summary.peak),
+        "peak_of_phases": {
+            phase: {"allocated_bytes": found.allocated_bytes, "step": found.step, "t_ns": found.t_ns}
+            for phase, found in peak_of_phases(run, rank=summary.rank).items()
+        },
         "num_steps": summary.num_steps,
         "median_step_ns": summary.median_step_ns,
         "ending": str(record.ending) if record else None,

@@ -2,12 +2,13 @@
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from fsdp_profile import layout
-from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture import checkpointing, fsdp1, fsdp2
 from fsdp_profile.capture.cpu_window import quiet_kineto
 from fsdp_profile.capture.on_import import OnImport
 from fsdp_profile.capture.options import Options
@@ -40,8 +41,14 @@ def _hook_imports(session: Session) -> None:
         imports.when(name, lambda _: fsdp2_hooks.install_param_group())
     for name in fsdp2.STATE_MODULES:
         imports.when(name, lambda _: fsdp2_hooks.install_state())
+    for module, names in checkpointing.ON_IMPORT.items():
+        imports.when(module, partial(_install_checkpoints, session, names))
     imports.when("torch._dynamo.trace_rules", lambda module: module.add("fsdp_profile"))
     imports.when("torch", session.torch_imported)
+
+
+def _install_checkpoints(session: Session, names: tuple[str, ...], module: ModuleType) -> None:
+    session.checkpoints.install_module(module.__name__, names)
 
 
 def _watch_backend(session: Session, module: Any) -> None:

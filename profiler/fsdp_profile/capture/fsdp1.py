@@ -181,8 +181,10 @@ class Fsdp1Hooks(UnitHooks):
     def _root_pre_forward(self, original: Original) -> Original:
         def root_pre_forward(state: Any, module: Any, args: Any, kwargs: Any) -> Any:
             recorder = self._recorder
-            if recorder.enabled and not recorder.open_spans and recorder.phase is not Phase.BACKWARD:
+            is_inner = state._is_root is False or recorder.open_spans or recorder.phase is Phase.BACKWARD
+            if recorder.enabled and not is_inner:
                 with self._patcher.guarded("FSDP1 forward phase"):
+                    recorder.in_root = True
                     self._on_forward(module, args, kwargs)
             return original(state, module, args, kwargs)
 
@@ -200,9 +202,12 @@ class Fsdp1Hooks(UnitHooks):
     def _post_forward(self, original: Original) -> Original:
         def post_forward(state: Any, handle: Any, *args: Any, **kwargs: Any) -> Any:
             out = original(state, handle, *args, **kwargs)
-            if self._recorder.enabled and handle is not None:
+            if self._recorder.enabled:
                 with self._patcher.guarded("FSDP1 forward spans"):
-                    self._recorder.close_span(self._units.number(handle), SpanKind.FORWARD.value)
+                    self._recorder.in_root = self._recorder.in_root and not state._is_root
+                    if handle is not None:
+                        self._recorder.close_span(self._units.number(handle), SpanKind.FORWARD.value)
+                    self._recorder.forward_ends()
             return out
 
         return post_forward

@@ -240,7 +240,9 @@ class Fsdp2Hooks(UnitHooks):
             if not recorder.enabled:
                 return original(state, module, args, kwargs)
             with self._patcher.guarded("FSDP2 forward spans"):
-                if not recorder.open_spans and recorder.phase is not Phase.BACKWARD:
+                # Before the first forward nobody knows who the root is, and the root's comes first.
+                if state._is_root is not False and not recorder.open_spans and recorder.phase is not Phase.BACKWARD:
+                    recorder.in_root = True
                     self._on_forward(module, args, kwargs)
                 for group in _groups(state):
                     recorder.open_span(self._units.number(group), SpanKind.FORWARD.value)
@@ -253,8 +255,10 @@ class Fsdp2Hooks(UnitHooks):
             out = original(state, *args, **kwargs)
             if self._recorder.enabled:
                 with self._patcher.guarded("FSDP2 forward spans"):
+                    self._recorder.in_root = self._recorder.in_root and not state._is_root
                     for group in reversed(_groups(state)):
                         self._recorder.close_span(self._units.number(group), SpanKind.FORWARD.value)
+                    self._recorder.forward_ends()
             return out
 
         return post_forward

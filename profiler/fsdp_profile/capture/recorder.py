@@ -52,6 +52,8 @@ class Recorder:
         self.drops: list[tuple[int, int]] = []
         """(t_ns, address) when a tensor given to a collective died; see [Note: Frees nobody reported] in pairing."""
         self._watched: dict[int, weakref.ref[Any]] = {}
+        self.in_root = False
+        """A root's forward is under way; it may have no unit of its own."""
         self.open_spans: list[tuple[int, str, int]] = []
         """(unit, kind, start_ns) of module forwards under way, outermost first"""
 
@@ -105,14 +107,11 @@ class Recorder:
                 for inner in self.open_spans[i:]:
                     self.span(inner[0], inner[1], inner[2])
                 del self.open_spans[i:]
-                if not self.open_spans:
-                    self.forward_ends()
                 return
 
     def forward_ends(self) -> None:
-        """A root's forward is over. With autograd off no backward follows (an evaluation): the phase ends here."""
-        torch = sys.modules.get("torch")
-        if self.phase is Phase.FORWARD and torch is not None and not torch.is_grad_enabled():
+        """A module's forward is over. After an evaluation of the root no backward follows: the phase ends here."""
+        if self.phase is Phase.EVALUATION and not self.open_spans and not self.in_root:
             self.enter_phase(Phase.OTHER)
 
     def close_spans(self, *, down_to: int = 0) -> None:

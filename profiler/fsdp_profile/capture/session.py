@@ -16,6 +16,7 @@ from typing import Any
 
 from fsdp_profile import __version__
 from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture.checkpointing import CheckpointHooks
 from fsdp_profile.capture.collectives import install as install_collectives
 from fsdp_profile.capture.cpu_window import CpuWindow
 from fsdp_profile.capture.cuda_window import CudaHistory, CudaTrace
@@ -56,6 +57,7 @@ class Session:
             after_backward=self.ddp.tag_waiting_grads,
             when_quiet=self._close_window,
         )
+        self.checkpoints = CheckpointHooks(self.patcher, self.recorder)
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
         self.cpu_window: CpuWindow | None = None
         self.cuda_history: CudaHistory | None = None
@@ -99,6 +101,7 @@ class Session:
         import torch
 
         self.loop.install()
+        self.checkpoints.install()
         with self.patcher.guarded("allocator events"):
             if not self.options.allocator:
                 self.patcher.lost["allocator events"] = "switched off"
@@ -154,7 +157,7 @@ class Session:
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns})
-        recorder.enter_phase(Phase.FORWARD)
+        recorder.enter_phase(Phase.FORWARD if _is_grad_enabled() else Phase.EVALUATION)
 
     def _relieve(self) -> None:
         """Write inside a step when the recording may have grown too large; see Options.buffer_bytes."""
@@ -320,6 +323,11 @@ class Session:
                 **_library_facts(),
             },
         )
+
+
+def _is_grad_enabled() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is None or bool(torch.is_grad_enabled())
 
 
 def _has_device(torch: Any) -> bool:

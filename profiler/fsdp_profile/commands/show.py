@@ -129,7 +129,7 @@ class _Reader:
 
     def _memory(self, rank: int) -> RenderableType:
         from fsdp_profile.analysis.growth import growth, kept_unsharded
-        from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_steps
+        from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_phases, peak_of_steps
         from fsdp_profile.analysis.sites import source_lines
         from fsdp_profile.analysis.steps import unit_names
         from fsdp_profile.analysis.waterfall import waterfall
@@ -148,6 +148,7 @@ class _Reader:
             unit_names=names,
             law=self._ask(conservation, rank),
             device=self._ask(waterfall, rank),
+            phases=self._ask(peak_of_phases, rank) or {},
         )
         lines = self._ask(partial(source_lines, event=highest.event), rank) if highest is not None else None
         sites = source_lines_report(lines, peak_bytes=highest.allocated_bytes) if highest is not None else None

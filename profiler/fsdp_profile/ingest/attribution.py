@@ -87,7 +87,7 @@ class Clock:
         """Whether a forward began after the last step's end: a step that was cut off, or an evaluation."""
         last = self.step_end_ns[-1] if len(self.step_end_ns) else 0
         return any(
-            phase == Phase.FORWARD.value and start > last
+            phase in _FORWARDS and start > last
             for start, phase in zip(self.phase_start_ns.tolist(), self.phases, strict=True)
         )
 
@@ -109,6 +109,9 @@ class Clock:
         return np.where(t_ns < self.first_forward_ns, SETUP_STEP, step)
 
 
+_FORWARDS = (Phase.FORWARD.value, Phase.EVALUATION.value)
+
+
 def make_clock(log: CaptureLog) -> Clock:
     """The clock of a rank; a rank without phases is in SETUP throughout."""
     vocabulary = log.words.list
@@ -121,7 +124,7 @@ def make_clock(log: CaptureLog) -> Clock:
 
 def attribute(log: CaptureLog, blocks: Blocks, clock: Clock, transport_end_ns: Array) -> Parts:
     """The parts of every block; see [Note: How a block gets its category]."""
-    tagged = _tag_parts(log.tags, blocks, log.words.list)
+    tagged = _tag_parts(log.tags, blocks, log.words.list, made_in_forward=_born_in_forward(blocks, clock))
     is_tagged = np.zeros(len(blocks.address), bool)
     is_tagged[tagged.block] = True
     rest = _rest_parts(log, blocks, clock, np.flatnonzero(~is_tagged))
@@ -151,9 +154,15 @@ def tag_owners(tags: Columns, blocks: Blocks) -> Array:
     return found
 
 
-def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str]) -> Parts:
+def _born_in_forward(blocks: Blocks, clock: Clock) -> Array:
+    return np.isin(clock.phase_names(clock.phase_index(blocks.start_ns)).astype(str), _FORWARDS)
+
+
+def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str], *, made_in_forward: Array) -> Parts:
     owner = tag_owners(tags, blocks)
-    keep = owner >= 0
+    # What a forward made and another root is given (blocks without a common root) is an activation, not the batch.
+    is_input = np.array([word == Category.INPUT.value for word in vocabulary])[tags["category"]]
+    keep = (owner >= 0) & ~(is_input & made_in_forward[owner] if len(made_in_forward) else is_input)
     strong = np.zeros(len(blocks.address), bool)
     strong[owner[keep & ~tags["weak"]]] = True
     keep &= ~(tags["weak"] & strong[owner])
@@ -210,8 +219,9 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     recomputed = in_backward & np.isin(region.astype(str), _FORWARD_REGIONS)
     recomputed &= end > _recomputed_until(log.spans, log.words.list, start)
     unit = np.where(recomputed & (unit == NO_UNIT), _unit_in_backward(log.spans, log.words.list, start), unit)
-    decide((phase == Phase.FORWARD.value) & is_short, Category.TEMPORARY, Basis.LIFETIME)
-    decide(phase == Phase.FORWARD.value, Category.ACTIVATION, Basis.LIFETIME)
+    in_forward = np.isin(phase.astype(str), _FORWARDS)
+    decide(in_forward & is_short, Category.TEMPORARY, Basis.LIFETIME)
+    decide(in_forward, Category.ACTIVATION, Basis.LIFETIME)
     decide(recomputed, Category.ACTIVATION, Basis.LIFETIME)
     decide((phase == Phase.OPTIMIZER.value) & is_short, Category.OPTIMIZER_TEMPORARY, Basis.LIFETIME)
     decide(is_short, Category.TEMPORARY, Basis.LIFETIME)
@@ -220,9 +230,12 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     step_died = np.where(step_died == TEARDOWN_STEP, len(clock.step_end_ns), step_died)
     dies_soon = (end != NOT_FREED) & (step_died <= np.maximum(step_born, 0) + 1)
     is_last_step = np.maximum(step_born, 0) + 1 >= len(clock.step_end_ns)
-    feeds = np.isin(phase.astype(str), [Phase.OTHER.value, Phase.SETUP.value]) & (following == Phase.FORWARD.value)
+    feeds = np.isin(phase.astype(str), [Phase.OTHER.value, Phase.SETUP.value]) & np.isin(
+        following.astype(str), _FORWARDS
+    )
     decide(feeds & (dies_soon | ((end == NOT_FREED) & is_last_step)), Category.INPUT, Basis.LIFETIME)
     # Clipping and logging leave scalars behind that live until the same place of the next step.
+    decide(phase == Phase.CHECKPOINT.value, Category.TEMPORARY, Basis.LIFETIME)
     decide((phase == Phase.OTHER.value) & dies_soon, Category.TEMPORARY, Basis.LIFETIME)
     return Parts(
         block=rows,

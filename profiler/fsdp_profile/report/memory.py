@@ -1,6 +1,7 @@
 """The memory of one rank: its peak and what it is made of, step by step, and the blocks that fill it."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -86,6 +87,7 @@ def memory_report(
     unit_names: Mapping[int, str],
     law: Conservation | None,
     device: Waterfall | None = None,
+    phases: Mapping[str, Peak] = MappingProxyType({}),
 ) -> RenderableType:
     """Everything about the memory of one rank.
 
@@ -96,12 +98,14 @@ def memory_report(
         unit_names: unit number -> name.
         law: how well the ledger adds up; None when it could not be read.
         device: what the allocator and the device held at that peak; None where not recorded.
+        phases: the peak of each phase.
     """
     return sections(
         [
             composition(peak),
             waterfall_report(device),
             _steps(step_peaks) if step_peaks else None,
+            _phases(phases) if phases else None,
             _blocks(blocks, peak, unit_names) if blocks is not None and peak is not None else None,
             ledger(law) if law is not None and law.num_events else None,
         ]
@@ -142,6 +146,24 @@ def _steps(step_peaks: Sequence[Peak]) -> RenderableType:
     )
     remark = f"the {len(shown)} highest of {len(step_peaks)}" if left_out else "all on one scale"
     return Group(heading("Peak of every step", remark), bars, Text(), _matrix(shown))
+
+
+def _phases(peaks: Mapping[str, Peak]) -> RenderableType:
+    scale = max(p.allocated_bytes for p in peaks.values())
+    bars = [StackedBar(by_category=p.by_category, scale_bytes=scale) for p in peaks.values()]
+    largest = [str(next(iter(p.by_category), "")) for p in peaks.values()]
+    grid = Grid(
+        key=[Field(header="phase", cells=list(peaks), justify="left")],
+        groups=[
+            [
+                Field(header="peak", cells=[bytes_text(p.allocated_bytes) for p in peaks.values()]),
+                Field(header="step", cells=["" if p.step < 0 else str(p.step) for p in peaks.values()]),
+                Field(header="mostly", cells=largest, justify="left"),
+                Field(header="", cells=bars, justify="left"),
+            ]
+        ],
+    )
+    return Group(heading("Peak of every phase", "over the training steps; SETUP before them"), grid)
 
 
 def _matrix(shown: Sequence[Peak]) -> Grid:

@@ -1,11 +1,13 @@
 """A small model with one of the faults that findings name."""
 
+import os
 import sys
 from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
 mode = sys.argv[1]
@@ -56,4 +58,11 @@ for step in range(STEPS):
         kept.append(out.detach().clone())
     optimizer.step()
     optimizer.zero_grad()
+    if mode == "checkpoint" and step % 2:
+        whole = get_model_state_dict(net, options=StateDictOptions(full_state_dict=True))
+        torch.save(whole, os.devnull)
+        del whole
+    if mode == "evaluate" and step % 2:
+        with torch.no_grad():
+            score = net(x).mean()
 dist.destroy_process_group()
