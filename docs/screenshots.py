@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlencode
 
+from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from fsdp_dashboard import launch
@@ -19,6 +20,7 @@ IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
 PAGES = ("overview", "memory", "units", "collectives", "ranks", "traces")
 OF_ONE_RUN = ("units", "collectives", "traces")
+MAX_BYTES = 250_000  # a larger picture is kept with 256 colours
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -68,6 +70,10 @@ def _shoot(page: Page, address: str, name: str, path: Path) -> None:
     page.wait_for_timeout(1500)
     page.screenshot(path=path)
     page.set_viewport_size(size)
+    if path.stat().st_size > MAX_BYTES:
+        with Image.open(path) as picture:
+            fewer = picture.quantize(colors=256)
+        fewer.save(path, optimize=True)
 
 
 def _wait_for(address: str) -> None:

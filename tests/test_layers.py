@@ -37,10 +37,14 @@ ALLOWED = {
     **{
         DASHBOARD / name: BASE | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pyarrow",
                                   "fsdp_dashboard"}
-        for name in ("data_collectives.py", "data_traces.py")
+        for name in ("data_collectives.py", "data_memory.py", "data_traces.py", "data_units.py")
     },
-    DASHBOARD / "tables_collectives.py": BASE
-    | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"},
+    **{
+        DASHBOARD / name: BASE
+        | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"}
+        for name in ("tables_collectives.py", "tables_memory.py")
+    },
+    DASHBOARD / "text_memory.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},

@@ -7,8 +7,9 @@ import pyarrow as pa
 import streamlit as st
 
 from fsdp_dashboard.data import Damage, RunFacts, RunRef, ask
-from fsdp_profile.analysis import collective_timeline
+from fsdp_profile.analysis import breakdown, collective_timeline, traffic
 from fsdp_profile.analysis.across import Across, across_ranks
+from fsdp_profile.analysis.breakdown import TimeBreakdown
 from fsdp_profile.analysis.collective_timeline import (
     BY_GROUP,
     BY_KIND,
@@ -22,6 +23,7 @@ from fsdp_profile.analysis.collective_timeline import (
 )
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.run import load_run
+from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.errors import FsdpProfileError, InputError
 
 
@@ -54,6 +56,18 @@ def step_totals(ref: RunRef, *, rank: int) -> list[StepTotal]:
 def most_exposed(totals: Sequence[StepTotal]) -> int:
     """The step with most exposed time, or with most collective time where that is not known; the first of equals."""
     return max(totals, key=lambda total: total.total_ns if total.exposed_ns is None else total.exposed_ns).step
+
+
+def step_traffic(ref: RunRef, *, rank: int) -> StepTraffic | None:
+    """What one step moves; None without a complete step whose collectives are all of known size and group."""
+    found: StepTraffic | None = ask(traffic.step_traffic, ref, rank=rank)
+    return found
+
+
+def step_breakdowns(ref: RunRef, *, rank: int) -> dict[int, TimeBreakdown]:
+    """Step -> where its time went; empty where no kernels or operators were recorded."""
+    found: dict[int, TimeBreakdown] = ask(breakdown.step_breakdowns, ref, rank=rank)
+    return found
 
 
 def across(ref: RunRef) -> Across:

@@ -4,7 +4,7 @@ Sizes are numbers in one unit per table, named in the header, so that a click on
 recorded is an empty cell, which the page shows as "not recorded".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,13 +14,15 @@ from fsdp_dashboard.charts.palette import STACK_ORDER
 from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import receipt_facts
 from fsdp_profile.analysis.compare import Comparison
+from fsdp_profile.analysis.in_flight import InFlight
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
-from fsdp_profile.schema import NO_UNIT, NOT_FREED, SETUP_STEP
+from fsdp_profile.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Ending
 
 _DECIMALS = 3
+PREFETCHED = "yes, by whom is not recorded"
 
 
 def composition_table(peak: Peak) -> pa.Table:
@@ -67,18 +69,16 @@ def blocks_table(blocks: pa.Table, names: dict[int, str]) -> pa.Table:
     sizes = blocks.column("size_bytes").to_pylist()
     scale = byte_scale(max(sizes, default=0))
     starts, ends = blocks.column("start_ns").to_pylist(), blocks.column("end_ns").to_pylist()
-    lives = [
-        "to the end" if end == NOT_FREED else ns_text(end - start) for start, end in zip(starts, ends, strict=True)
-    ]
+    lives = [_life(start, end) for start, end in zip(starts, ends, strict=True)]
     return pa.table(
         {
             "category": blocks.column("category").to_pylist(),
             f"size ({scale.name})": size_cells(sizes, scale),
-            "unit": [_unit_name(unit, names) for unit in blocks.column("unit").to_pylist()],
+            "unit": [unit_name(unit, names) for unit in blocks.column("unit").to_pylist()],
             "tensor": blocks.column("name").to_pylist(),
             "allocated by": blocks.column("operator").to_pylist(),
             "in phase": blocks.column("phase").to_pylist(),
-            "in step": [_step_name(step) for step in blocks.column("step").to_pylist()],
+            "in step": [step_name(step) for step in blocks.column("step").to_pylist()],
             "lives": lives,
         }
     )
@@ -104,6 +104,43 @@ def units_table(units: Sequence[UnitSummary]) -> pa.Table:
     )
 
 
+def in_flight_table(found: Sequence[InFlight]) -> pa.Table:
+    """The most that was gathered at once, one row per phase."""
+    scale = byte_scale(max((f.gathered_bytes for f in found), default=0))
+    return pa.table(
+        {
+            "phase": [f.phase for f in found],
+            "units": [f.max_gathered for f in found],
+            f"bytes ({scale.name})": size_cells([f.gathered_bytes for f in found], scale),
+            "ahead": [f.max_ahead for f in found],
+            f"bytes ahead ({scale.name})": size_cells([f.ahead_bytes for f in found], scale),
+            f"held ({scale.name})": size_cells([f.held_bytes for f in found], scale),
+            "units then": [", ".join(map(unit_text, f.units)) for f in found],
+        }
+    )
+
+
+def gathers_table(gathers: pa.Table, *, start_ns: int) -> pa.Table:
+    """The gathers of a step that begins at `start_ns`, by time."""
+    issue, use, end, sizes = (
+        gathers.column(name).to_pylist() for name in ("issue_ns", "use_ns", "end_ns", "size_bytes")
+    )
+    scale = byte_scale(max(sizes, default=0))
+    told = zip(gathers.column("prefetched").to_pylist(), gathers.column("prefetch").to_pylist(), strict=True)
+    return pa.table(
+        {
+            "unit": [unit_text(name) for name in gathers.column("name").to_pylist()],
+            "phase": gathers.column("phase").to_pylist(),
+            "prefetch": [(by or PREFETCHED) if is_ahead else "no" for is_ahead, by in told],
+            "issued (ms)": ms_cells([at - start_ns for at in issue]),
+            "ahead (ms)": ms_cells([None if at is None else at - begun for at, begun in zip(use, issue, strict=True)]),
+            "resharded (ms)": ms_cells([at - start_ns for at in end]),
+            "gathered (ms)": ms_cells([at - begun for at, begun in zip(end, issue, strict=True)]),
+            f"bytes ({scale.name})": size_cells(sizes, scale),
+        }
+    )
+
+
 def ranks_table(ranks: Sequence[RankSummary]) -> pa.Table:
     """One row per rank: its peaks, its steps and how it ended."""
     sizes = [(r.peak.allocated_bytes if r.peak else None) for r in ranks]
@@ -119,7 +156,7 @@ def ranks_table(ranks: Sequence[RankSummary]) -> pa.Table:
             f"host RSS ({scale.name})": size_cells([r.host_rss_peak_bytes for r in ranks], scale),
             "complete steps": [r.num_steps for r in ranks],
             "median step (ms)": ms_cells([r.median_step_ns for r in ranks]),
-            "ending": [str(r.ending) if r else None for r in records],
+            "ending": [ending_text(r.ending) if r else None for r in records],
             "exit code": pa.array([r.exit_code if r else None for r in records], pa.int64()),
             "message": [r.message if r else None for r in records],
             "host": [r.host if r else None for r in records],
@@ -128,17 +165,26 @@ def ranks_table(ranks: Sequence[RankSummary]) -> pa.Table:
     )
 
 
+def ending_text(ending: Ending) -> str:
+    """How a process ended; files that were recorded elsewhere do not tell.
+
+    >>> ending_text(Ending.COMPLETED), ending_text(Ending.IMPORTED)
+    ('COMPLETED', 'not told: imported')
+    """
+    return "not told: imported" if ending is Ending.IMPORTED else str(ending)
+
+
 def _facts(run: RunFacts) -> list[tuple[str, str]]:
     manifest, model = run.manifest, run.manifest.model
     dtypes = ", ".join(model.dtypes)
     total = manifest.device_total_bytes
     device = manifest.device_name or manifest.device_type
-    endings = sorted({str(r.ending) for r in manifest.ranks})
+    endings = sorted({ending_text(r.ending) for r in manifest.ranks})
     return [
         ("run", run.label),
         ("strategy", manifest.strategy_detail or str(manifest.strategy)),
         ("model", model.name or "not recorded"),
-        ("parameters", f"{model.numel:,}, {bytes_text(model.param_bytes)} {dtypes}".strip()),
+        ("parameters", f"{model.numel:,}, {bytes_text(model.param_bytes)} {dtypes}" if model.numel else "not recorded"),
         ("world size", str(manifest.world_size)),
         ("device", f"{device}, {bytes_text(total)}" if total is not None else device or "not recorded"),
         ("torch", manifest.versions.get("torch", "not recorded")),
@@ -154,8 +200,9 @@ def _life(start_ns: int, end_ns: int) -> str:
     return "to the end" if end_ns == NOT_FREED else ns_text(end_ns - start_ns)
 
 
-def _step_name(step: int) -> str:
-    return "set-up" if step == SETUP_STEP else str(step)
+def step_name(step: int) -> str:
+    """A step's number, or what the time before and after the steps is called."""
+    return {SETUP_STEP: "set-up", TEARDOWN_STEP: "after the last"}.get(step, str(step))
 
 
 def _range(values: Sequence[int]) -> str:
@@ -173,7 +220,8 @@ def _range_ms(values: Sequence[int | None]) -> str:
     return f"{low} ms" if low == high else f"{low} to {high} ms"
 
 
-def _unit_name(unit: int, names: dict[int, str]) -> str:
+def unit_name(unit: int, names: Mapping[int, str]) -> str:
+    """The unit's name for a cell; empty where it is none's."""
     return "" if unit == NO_UNIT else unit_text(names.get(unit, f"unit {unit}"))
 
 

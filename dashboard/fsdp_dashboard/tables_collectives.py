@@ -3,7 +3,7 @@
 As in tables.py: numbers in the unit of the header, and an empty cell for what was not recorded.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow as pa
 from fsdp_dashboard.charts.labels import byte_scale
 from fsdp_dashboard.data_traces import TraceFile
 from fsdp_dashboard.tables import ms_cells, size_cells
+from fsdp_profile.analysis.breakdown import TimeBreakdown
 from fsdp_profile.analysis.collective_timeline import CallTotal, RankWait
 from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.hta import HtaTable
@@ -39,6 +40,23 @@ def call_units_table(totals: Sequence[CallTotal]) -> pa.Table:
 def call_ranks_table(totals: Sequence[CallTotal]) -> pa.Table:
     """One row per rank."""
     return _totals_table({"rank": [int(total.key[0]) for total in totals]}, totals)
+
+
+def breakdown_table(found: Mapping[int, TimeBreakdown]) -> pa.Table:
+    """One row per step: the parts of its span, and what is not one of them."""
+    steps = list(found.values())
+    return pa.table(
+        {
+            "step": list(found),
+            "span (ms)": ms_cells([b.span_ns for b in steps]),
+            "compute (ms)": ms_cells([b.compute_ns for b in steps]),
+            "exposed (ms)": ms_cells([b.exposed_ns for b in steps]),
+            "copies (ms)": ms_cells([b.memory_ns for b in steps]),
+            "idle (ms)": ms_cells([b.idle_ns for b in steps]),
+            "overlapped (ms)": ms_cells([b.overlapped_ns for b in steps]),
+            "host-bound (ms)": ms_cells([b.host_bound_ns for b in steps]),
+        }
+    )
 
 
 def stragglers_table(found: Sequence[Straggler]) -> pa.Table:

@@ -4,14 +4,17 @@ A name that comes from a run is put into a code span: no Markdown, TeX, emoji co
 """
 
 import re
+from collections.abc import Iterable
 
 from fsdp_dashboard.data import RunFacts
 from fsdp_profile.analysis.across import Across
+from fsdp_profile.analysis.breakdown import TimeBreakdown
 from fsdp_profile.analysis.clocks import Alignment
 from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.compare import ComparedRun, Comparison
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.stragglers import NeverJoined, Straggler
+from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.schema import Ending, Strategy
 
@@ -20,6 +23,14 @@ _NAMED_PARTS = 3
 """Categories named in a sentence."""
 _NAMED_RANKS = 8
 
+IN_FLIGHT = (
+    "Ahead: gathered before the unit's own forward or backward began (prefetch). Held: gathered parameters and "
+    "all-gather buffers in memory. Times are the host's."
+)
+GATHERS = (
+    "Prefetch IMPLICIT: the wrapper's default in backward; EXPLICIT: asked for by the script. Ahead: from the issue of "
+    "the all-gather to the unit's own forward or backward; gathered: to its reshard. Times are the host's."
+)
 STEP_TIME = "From the end of the step before; the pause in which the recording is written is not part of it."
 
 
@@ -79,10 +90,10 @@ def _sentence(mine: ComparedRun, base: ComparedRun, *, has_names: bool) -> str:
 
 
 def endings(run: RunFacts) -> list[str]:
-    """Ranks that did not come to their end, one line per kind of ending."""
+    """Ranks that did not come to their end, one line per kind of ending; of an imported one the end is not known."""
     found: dict[tuple[str, int | None, str], list[int]] = {}
     for record in run.manifest.ranks:
-        if record.ending is not Ending.COMPLETED:
+        if record.ending not in (Ending.COMPLETED, Ending.IMPORTED):
             found.setdefault((str(record.ending), record.exit_code, record.message), []).append(record.rank)
     return [
         f"{_ranks(ranks)} ended with {ending}"
@@ -126,6 +137,30 @@ def verdict_of_collectives(rank: int, found: CollectiveSummary, num_steps: int) 
     share = ratio_text(exposed / total if total else None)
     whole = f"{ns_text(exposed)} of {ns_text(total)} over {steps} of rank {rank}"
     return f"{each} of collective time per step had no compute beside it ({share}): {whole}."
+
+
+def traffic(rank: int, found: StepTraffic | None) -> str:
+    """What a step moves, as recorded, and what of it a rank sends if the transport works as a ring."""
+    if found is None:
+        why = "no complete step whose collectives are all of known size and group"
+        return f"What a step sends is **not recorded**: {why}."
+    steps = "1 complete step" if found.num_steps == 1 else f"the median of {found.num_steps:,} complete steps"
+    return (
+        f"A step sends **{bytes_text(found.wire_bytes)}** from rank {rank} if each collective is a ring (estimate), "
+        f"for **{bytes_text(found.size_bytes)}** in whole arrays: {steps}."
+    )
+
+
+def host_bound(found: Iterable[TimeBreakdown]) -> str:
+    """What the parts of a step's time mean, and why its host-bound time is not known where it is not."""
+    meaning = (
+        "Compute, exposed, copies and idle add up to the span. Overlapped: communication with compute beside it; "
+        "copies: with neither beside them; "
+    )
+    reasons = dict.fromkeys(b.host_bound_not_recorded for b in found if b.host_bound_not_recorded is not None)
+    if reasons:
+        return f"{meaning}host-bound: not recorded, {'; '.join(reasons)}."
+    return f"{meaning}host-bound: idle with nothing launched that waits."
 
 
 def clocks(clock: Alignment) -> str:

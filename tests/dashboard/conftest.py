@@ -12,9 +12,9 @@ import fsdp_dashboard
 from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.manifest import Receipt
-from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
+from fsdp_profile.schema import NOT_FREED, SETUP_STEP, Category, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
 
-KIB = 1 << 10
+KIB, MIB = 1 << 10, 1 << 20
 MS = 1_000_000
 STEP = 40 * MS
 NUM_STEPS, NUM_LAYERS, NUM_RANKS = 3, 4, 2
@@ -151,3 +151,20 @@ def write_runs() -> Callable[[Path], list[Run]]:
 def write_hostile() -> Callable[[Path, str], Run]:
     """A run at a path, whose units are called after a name."""
     return lambda path, name: write_run(path, Strategy.FSDP2, layer=name + "{}", warnings=[name])
+
+
+def _on_device(path: Path, *, unit: str = "layers.0", process: int = 40 * MIB) -> RunBuilder:
+    """12 MiB allocated, 13 active, 20 reserved, 90 of 100 MiB used on the device; a segment of 4 MiB on stream 7."""
+    run = RunBuilder(path.name, path=path).set(device_type="cuda").unit(unit)
+    run.span(0, SpanKind.FORWARD, 4, 9)
+    run.alloc(at=5, size=10 * MIB, unit=0).alloc(at=6, free=60, size=2 * MIB, category=Category.BUCKET)
+    run.row("segments", address=1 << 30, size_bytes=4 * MIB, start_ns=0, end_ns=NOT_FREED, start_event=0,
+            end_event=NOT_FREED, stream=7, pool="0,0", is_expandable=False)  # fmt: skip
+    run.totals(reserved=20 * MIB, active=13 * MIB)
+    return run.device_sample(6, device_used_bytes=90 * MIB, process_used_bytes=process, device_total_bytes=100 * MIB)
+
+
+@pytest.fixture(scope="session")
+def on_device() -> Callable[..., RunBuilder]:
+    """Collects a run on a device, at a path; build it."""
+    return _on_device

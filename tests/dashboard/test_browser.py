@@ -177,7 +177,7 @@ def test_ranks_show_each_ranks_peak(visit, runs, size):
 @pytest.mark.parametrize("size", SIZES)
 def test_collectives_draw_the_calls_of_a_step(visit, runs, size):
     page = visit(size, "/collectives")
-    drawn(page, count=2)
+    drawn(page, count=3)
     legend = page.get_by_test_id("stHtml").first
     for word in ("ALL_GATHER", "REDUCE_SCATTER", "exposed", "overlapped"):
         expect(legend).to_contain_text(word)
@@ -186,6 +186,33 @@ def test_collectives_draw_the_calls_of_a_step(visit, runs, size):
     found = collective_summary(runs[1], rank=1)
     steps = f"{ns_text(found.exposed_ns // 3)} of {ns_text(found.total_ns // 3)}"
     expect(page.get_by_test_id("stMain")).to_contain_text(f"{steps} of collective time per step had no compute")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_collectives_say_where_the_time_went(visit, size):
+    page = visit(size, "/collectives?run=fsdp2")
+    drawn(page, count=3)
+    main = page.get_by_test_id("stMain")
+    expect(main).to_contain_text("MiB from rank 1 if each collective is a ring (estimate)")
+    expect(main).to_contain_text("host-bound: not recorded, it ran on CPU")
+    assert page.locator(".js-plotly-plot").nth(2).locator(".point path").count() == 9
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_run_out_of_memory_opens_with_it(visit, runs, on_device, size):
+    run = on_device(runs[0].path.parent / "oom").set(complete=False)
+    run.row("ooms", t_ns=6, event=1, asked_bytes=64 << 20, device_free_bytes=3 << 20, stream=0).build()
+    try:
+        page = visit(size, "/?run=oom")
+        drawn(page, count=3)
+        expect(page.get_by_test_id("stAlert").first).to_contain_text("Out of memory. Rank 0 asked for 64.00 MiB")
+        expect(page.get_by_test_id("stMain")).to_contain_text("50.00 MiB (measured): other processes use this device")
+        page = visit(size, "/memory?run=oom")
+        drawn(page, count=2)
+        expect(page.get_by_test_id("stHtml").nth(1)).to_contain_text("outside: this process")
+        assert "90.00 MiB" in " ".join(page.locator(".annotation-text").all_text_contents())
+    finally:
+        shutil.rmtree(run.path)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -199,7 +226,7 @@ def test_traces_say_what_is_there_and_what_hta_needs(visit, size):
 
 def test_hovering_a_call_tells_what_was_recorded_of_it(visit):
     page = visit("wide", "/collectives?run=ddp")
-    drawn(page, count=2)
+    drawn(page, count=3)
     hover = page.locator(".hoverlayer").first
     for _ in range(20):  # the page may still move under the mouse
         bar = page.locator(".js-plotly-plot").first.locator(".point path").first.bounding_box()
@@ -231,12 +258,12 @@ def test_collectives_of_all_ranks_have_a_link(visit):
     page = visit("wide", "/memory?run=fsdp2&step=0")
     drawn(page)
     page.get_by_test_id("stSidebarNavLink").filter(has_text="Collectives").click()
-    drawn(page, count=2)
+    drawn(page, count=3)
     page.get_by_test_id("stSelectbox").filter(has_text="Rank").locator("input").click()
     page.get_by_role("option", name="all", exact=True).click()
     page.wait_for_url("**/collectives?*rank=all*")
     again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
-    drawn(again, count=2)
+    drawn(again, count=3)
     expect(again.get_by_test_id("stMain")).to_contain_text(", all ranks")
 
 
@@ -246,7 +273,7 @@ def test_pages_are_reached_by_a_click_and_keep_the_runs(visit):
     there = (
         ("Memory", "Memory", 1),
         ("Units", "Units", 1),
-        ("Collectives", "Collectives", 2),
+        ("Collectives", "Collectives", 3),
         ("Ranks", "Ranks", 3),
         ("Overview", "Where", 1),
     )
@@ -274,7 +301,7 @@ def test_a_hostile_name_is_shown_as_it_is(visit, runs, write_hostile):
         page = visit("wide", f"/?run={urllib.request.quote(HOSTILE)}")
         drawn(page)
         expect(page.get_by_test_id("stMain").get_by_text(HOSTILE, exact=True).first).to_be_visible()
-        for name, count in (("Memory", 1), ("Units", 1), ("Collectives", 2), ("Ranks", 3)):
+        for name, count in (("Memory", 1), ("Units", 1), ("Collectives", 3), ("Ranks", 3)):
             page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
             expect(page.get_by_test_id("stHeading").first).to_contain_text(name)
             drawn(page, count)

@@ -252,6 +252,17 @@ def test_units_figure_puts_spans_on_the_axis_of_the_memory_curve():
     assert layout["yaxis"]["domain"][0] > layout["yaxis2"]["domain"][1]
 
 
+def test_the_hover_of_a_gather_says_who_prefetched_it_where_that_is_known():
+    builder = small()
+    for at, by in ((11, "IMPLICIT"), (12, "EXPLICIT"), (13, "")):
+        builder.span(1, SpanKind.ALL_GATHER, at * MS, (at + 1) * MS, prefetched=True, prefetch=by)
+    run = builder.span(1, SpanKind.ALL_GATHER, 15 * MS, 16 * MS, prefetch="").build()
+    spans = spans_between(run, rank=0, start_ns=10 * MS, end_ns=20 * MS)
+    gather = trace(units_figure(step_ledger(run, rank=0, step=0), spans), "gather")
+    told = [row[5] for row in gather["customdata"]]
+    assert told == [", prefetched (implicit)", ", prefetched (explicit)", ", prefetched", ""]
+
+
 def test_of_too_many_spans_the_longest_are_drawn_and_the_rest_is_counted():
     builder = small()
     for i in range(MAX_SPANS + 10):

@@ -5,13 +5,14 @@ import json
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard.text import clocks, code, left_out
+from fsdp_dashboard.text import clocks, code, left_out, traffic
 from fsdp_profile.analysis.across import across_ranks
 from fsdp_profile.analysis.clocks import Alignment
 from fsdp_profile.analysis.collectives import collective_summary
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
-from fsdp_profile.humanize import ns_text, ratio_text
+from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
+from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
 from fsdp_profile.layout import packaged
 from fsdp_profile.schema import CollectiveKind, Phase, Strategy
 
@@ -123,6 +124,67 @@ def test_steps_are_bars_of_exposed_and_overlapped_time(opened, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+def test_what_a_step_sends_is_that_of_show_json(opened, name):
+    run = sample(name)
+    document = run_summary(run)
+    moved = step_traffic(run, rank=document["reported_rank"])
+    assert (
+        f"A step sends **{bytes_text(moved.wire_bytes)}** from rank {document['reported_rank']} if each collective is "
+        f"a ring (estimate), for **{bytes_text(moved.size_bytes)}** in whole arrays: the median of {moved.num_steps} "
+        "complete steps."
+    ) in said(opened(run.path, page="collectives"))
+
+
+def test_what_a_step_sends_is_not_recorded_where_a_size_is_missing(opened, tmp_path):
+    run = RunBuilder("n", path=tmp_path / "n").step(0, 0, 9 * MS)
+    run.collective(CollectiveKind.ALL_GATHER, MS, 3 * MS, size_bytes=None)
+    assert "What a step sends is **not recorded**: no complete step whose collectives" in said(
+        opened(run.build().path, page="collectives")
+    )
+    assert traffic(3, StepTraffic(size_bytes=2048, wire_bytes=1024, num_steps=1)) == (
+        "A step sends **1.00 KiB** from rank 3 if each collective is a ring (estimate), for **2.00 KiB** in whole "
+        "arrays: 1 complete step."
+    )
+
+
+def timed(path):
+    """On a device: 10 ms of compute, a gather of 10 ms whose last 5 ms are alone, a copy of 1 ms, idle for 4 ms."""
+    run = RunBuilder(path.name, path=path).set(device_type="cuda").step(0, 0, 20 * MS)
+    for name, start, end, launch in (("gemm", 0, 10, 0), ("Memcpy HtoD", 19, 20, 17)):
+        run.row("kernels", name=name, start_ns=start * MS, end_ns=end * MS, stream=7, step=0, launch_ns=launch * MS)
+    return run.collective(CollectiveKind.ALL_GATHER, 5 * MS, 15 * MS, launch_ns=5 * MS).build()
+
+
+def test_the_parts_of_a_steps_time_and_what_of_it_is_the_hosts(opened, tmp_path):
+    app = opened(timed(tmp_path / "t").path, page="collectives")
+    assert "##### Where each step's time went, rank 0" in said(app)
+    assert [(t["name"], t["y"]) for t in figure(app, 2)["data"]] == [
+        ("compute", [10.0]),
+        ("exposed", [5.0]),
+        ("copies", [1.0]),
+        ("idle", [4.0]),
+    ]
+    assert table(app, "step").to_dict("records") == [
+        {"step": 0, "span (ms)": 20.0, "compute (ms)": 10.0, "exposed (ms)": 5.0, "copies (ms)": 1.0,
+         "idle (ms)": 4.0, "overlapped (ms)": 5.0, "host-bound (ms)": 2.0}
+    ]  # fmt: skip
+    assert "host-bound: idle with nothing launched that waits." in captions(app)
+
+
+def test_on_cpu_host_bound_time_is_not_recorded_for_a_reason(opened):
+    app = opened(sample("gpt-fsdp2-2ranks").path, page="collectives")
+    assert "host-bound: not recorded, it ran on CPU: host and device are one." in captions(app)
+    assert table(app, "step")["host-bound (ms)"].isna().all()
+
+
+def test_time_by_step_is_there_without_collectives(opened, tmp_path):
+    run = RunBuilder("n", path=tmp_path / "n").step(0, 0, 9 * MS).kernel(MS, 4 * MS).alloc(at=1, size=4).build()
+    app = opened(run.path, page="collectives")
+    assert len(app.info) == 1
+    assert [(t["name"], t["y"]) for t in figure(app)["data"]] == [("compute", [3.0]), ("idle", [6.0])]
+
+
 def test_a_device_run_without_memory_shows_its_first_rank(opened, tmp_path):
     run = RunBuilder("d", path=tmp_path / "d").set(device_type="cuda", extra={"imported": []})
     for rank in (0, 1):
@@ -153,7 +215,7 @@ def test_exposed_time_without_compute_is_not_recorded_rather_than_all(opened, tm
     assert "How much of it had no compute beside it is **not recorded**" in said(app)
     assert table(app, "kind")["exposed (ms)"].isna().all()
     assert [info.value for info in app.info] == [
-        "Exposed time of `n`: **not recorded**, `no kernels or operators were recorded beside them`"
+        "Time by step of `n`: **not recorded**, `no kernels or operators were recorded in the training steps`"
     ]
 
 

@@ -15,8 +15,7 @@ from fsdp_profile import layout
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.compare import compare
 from fsdp_profile.analysis.ranks import rank_summaries
-from fsdp_profile.analysis.units import unit_summaries
-from fsdp_profile.humanize import bytes_text, ratio_text, unit_text
+from fsdp_profile.humanize import bytes_text, ratio_text
 from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import Ending, Strategy
@@ -178,36 +177,7 @@ def values(array):
     return np.frombuffer(base64.b64decode(array["bdata"]), array["dtype"]).tolist()
 
 
-# -- units and ranks
-
-
-def test_units_show_the_sharded_run_first_and_their_totals(opened, make_run):
-    runs = [make_run("ddp", Strategy.DDP), make_run("fsdp2")]
-    app = opened(*(r.path for r in runs), page="units")
-    assert app.selectbox(key="units_run").value == "fsdp2"
-    rows = table(app)
-    for row, unit in enumerate(unit_summaries(runs[1], rank=1)):
-        shown = rows.iloc[row]
-        assert shown["unit"] == unit_text(unit.name)
-        assert (shown["gathers"], shown["reshards"]) == (unit.num_gathers, unit.num_reshards)
-        assert shown["gathered (ms)"] == pytest.approx(unit.gathered_ns / 1e6, abs=5e-4)
-        assert shown["exposed (ms)"] == pytest.approx(unit.exposed_ns / 1e6, abs=5e-4)
-        assert shown["unsharded (KiB)"] == unit.unsharded_bytes / 1024
-    assert {"gather", "forward", "backward", "reduce", "reshard", "unsharded"} <= {
-        t["name"] for t in figure(app)["data"]
-    }
-
-
-def test_units_without_collectives_have_no_times(opened, tmp_path):
-    builder = RunBuilder("f", path=tmp_path / "f").unit("a", sharded=1, unsharded=2)
-    app = opened(builder.alloc(at=1, size=4).build().path, page="units")
-    assert table(app)["all-gather (ms)"].isna().all()
-    assert "no collectives were recorded in the training steps" in app.info[0].value
-
-
-def test_a_run_without_units_says_so(opened, tmp_path):
-    run = RunBuilder("n", strategy=Strategy.NONE, path=tmp_path / "n").alloc(at=1, size=4).build()
-    assert "no sharded unit and no bucket was seen" in opened(run.path, page="units").info[0].value
+# -- ranks
 
 
 def test_ranks_show_peaks_step_times_and_endings(opened, make_run):

@@ -5,8 +5,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from fsdp_dashboard.charts.bars import hatched, step_bars_layout
 from fsdp_dashboard.charts.labels import (
-    GRID,
     MAX_NAME_CHARS,
     Figure,
     base_layout,
@@ -30,7 +30,6 @@ OVERLAPPED_OPACITY: Final = 0.5
 """Of the part of a bar with compute beside it."""
 _LIGHT: Final = "rgba(128,138,148,0.5)"
 """NEUTRAL at that opacity."""
-_INK: Final = "rgba(0,0,0,0.6)"
 _LANE_PX: Final = 28
 _MIN_PX: Final = 130
 """Of the lanes: a lower figure would cut the hover text off."""
@@ -82,21 +81,8 @@ def steps_figure(steps: list[StepTotal]) -> Figure:
         }
         for name, values, style in parts
     ]
-    highest = max((total.total_ns for total in steps), default=0) / 1e6
-    layout = base_layout(
-        height=230,
-        barmode="stack",
-        bargap=_bar_gap(len(steps)),
-        hovermode="closest",
-        xaxis={"type": "category", "title": {"text": "step", "standoff": 8}, "nticks": 16},
-        yaxis={
-            "range": [0, highest * 1.1 or 1],
-            "fixedrange": True,
-            "ticksuffix": " ms",
-            "nticks": 5,
-            "gridcolor": GRID,
-        },
-    )
+    highest = max((total.total_ns for total in steps), default=0)
+    layout = step_bars_layout(len(steps), highest_ns=highest)
     return {"data": data, "layout": layout}
 
 
@@ -107,14 +93,9 @@ def _step_parts(steps: list[StepTotal]) -> list[tuple[str, list[int], Figure]]:
         return [("collectives", [total.total_ns for total in steps], {"marker": {"color": NEUTRAL}})]
     overlapped = [total.total_ns - ns for total, ns in zip(steps, known, strict=True)]
     return [
-        ("exposed", known, _hatched(NEUTRAL)),
+        ("exposed", known, hatched(NEUTRAL)),
         ("overlapped", overlapped, {"marker": {"color": _LIGHT}}),
     ]
-
-
-def _bar_gap(num_bars: int) -> float:
-    """A single bar is not as wide as the page."""
-    return 0.3 if num_bars > 6 else 0.6 if num_bars > 1 else 0.88
 
 
 def _step_hover(total: StepTotal) -> str:
@@ -177,7 +158,7 @@ def _exposed_traces(stretches: pa.Table, kept: Any, calls: pa.Table, lane: list[
     kinds = calls.column("kind").to_pylist()
     start, length = _ms(stretches, step)
     colours = [_colour(kinds[i]) for i in row]
-    style = _hatched(NEUTRAL)
+    style = hatched(NEUTRAL)
     # Without an outline: it would make slivers of microseconds look like all of the bar.
     style["marker"] |= {"color": colours, "line": {"width": 0}}
     exposed = {**_bar(start, length, [lane[i] for i in row]), "name": "exposed", "hoverinfo": "skip", **style}
@@ -188,11 +169,6 @@ def _exposed_traces(stretches: pa.Table, kept: Any, calls: pa.Table, lane: list[
         "hoverinfo": "skip",
     }
     return [{**exposed, "legend": "legend2"}, {**overlapped, "legend": "legend2"}]
-
-
-def _hatched(colour: str) -> Figure:
-    pattern = {"shape": "/", "fgcolor": _INK, "fillmode": "overlay", "size": 6, "solidity": 0.3}
-    return {"marker": {"color": colour, "pattern": pattern}, "meta": {"swatch": [colour, _INK]}}
 
 
 def _bar(start_ms: Any, length_ms: Any, lane: list[int]) -> Figure:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from fsdp_dashboard.charts.labels import (
     ByteScale,
     Figure,
@@ -11,6 +13,7 @@ from fsdp_dashboard.charts.labels import (
     short_unit,
     whole_ticks,
 )
+from fsdp_dashboard.charts.levels import Level, drawn_levels, level_trace, recorded_levels
 from fsdp_dashboard.charts.palette import COLOURS, STACK_ORDER
 from fsdp_dashboard.charts.panels import axes_of, axis_key, panel_title, panels_layout, reference
 from fsdp_dashboard.charts.reduce import MAX_ROWS
@@ -27,6 +30,8 @@ from fsdp_profile.analysis.steps import StepLedger
 from fsdp_profile.schema import Category
 
 _FEW_STEPS: Final = 6
+_LABEL_RATIO: Final = 0.12
+"""Of the highest line: what the label of a peak takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +41,8 @@ class MemoryPanel:
     title: str
     """Name of the run, as it is."""
     step: StepLedger
+    levels: pa.Table | None = None
+    """What the allocator and the device held, see levels.recorded_levels; None: the categories alone."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,35 +54,62 @@ class StepsPanel:
 
 
 def memory_figure(panels: list[MemoryPanel]) -> Figure:
-    """Stacked categories over one step of each run, with phases and the peak, on one y scale."""
+    """Stacked categories over one step of each run, with phases, levels and the peak, on one y scale.
+
+    `layout.meta.levels_above` names the levels that are far above the figure, with their highest bytes.
+    """
     highest = max(_highest(panel.step) for panel in panels)
-    scale = byte_scale(highest)
+    levels = [_levels(panel) for panel in panels]
+    drawn = [drawn_levels(found, highest_bytes=highest) for found in levels]
+    top = max([highest, *(int(level.size_bytes.max()) for found in drawn for level in found)])
+    scale = byte_scale(top)
     categories = categories_in([panel.step for panel in panels])
     only_step = {panel.step.step for panel in panels}
     x_title = f"ms in step {only_step.pop()}" if len(only_step) == 1 else "ms in step"
-    layout = panels_layout(len(panels), scale=scale, highest_bytes=highest, x_title=x_title)
+    layout = panels_layout(len(panels), scale=scale, highest_bytes=top, x_title=x_title)
+    layout["meta"] = {"levels_above": _above(levels, drawn)}
     opening = [opening_ms(panel.step) for panel in panels]
     max_rows = MAX_ROWS // len(panels)
-    data = []
+    data: list[Figure] = []
     for number, panel in enumerate(panels):
         step, axes = panel.step, axes_of(number)
-        marker, peak_label = peak_mark(step, scale=scale, axes=axes)
-        shapes, phase_labels = phase_bands(step, axes=axes)
-        data += stack_traces(step, scale=scale, categories=categories, axes=axes, max_rows=max_rows)
-        data.append(marker)
-        layout["shapes"] += shapes
-        layout["annotations"] += [*phase_labels, peak_label]
+        data += stack_traces(
+            step, scale=scale, categories=categories, axes=axes, max_rows=max_rows, levels=levels[number]
+        )
+        named = {trace["name"] for trace in data}
+        data += [
+            level_trace(level, step, scale=scale, axes=axes, max_rows=max_rows, in_legend=level.name not in named)
+            for level in drawn[number]
+        ]
+        above = _clear_of(drawn[number], _highest(step), room_bytes=int(_LABEL_RATIO * top))
+        data.append(_decorate(layout, panel, axes, scale=scale, above_bytes=above))
         if len(panels) > 1:
-            line, note = reference(_highest(step), highest, scale=scale, axes=axes)
-            title = panel_title(panel.title, axes, f", rank {step.rank}, step {step.step}")
-            layout["shapes"].append(line)
-            layout["annotations"] += [*note, title]
+            _title(layout, panel, axes, scale=scale, highest_bytes=highest)
         layout[axis_key(axes[0])] |= {
             # Bytes share a scale, times do not: a short step beside a long one would be a sliver.
             "range": [opening[number], float(ms_in_step(step.end_ns, step))],
             "unifiedhovertitle": {"text": f"%{{x:.3f}} ms in step {step.step}"},
         }
     return {"data": data, "layout": layout}
+
+
+def _decorate(
+    layout: Figure, panel: MemoryPanel, axes: tuple[str, str], *, scale: ByteScale, above_bytes: int
+) -> Figure:
+    """The marker of the peak; its label and the phases go into the layout."""
+    marker, peak_label = peak_mark(panel.step, scale=scale, axes=axes, above_bytes=above_bytes)
+    shapes, phase_labels = phase_bands(panel.step, axes=axes)
+    layout["shapes"] += shapes
+    layout["annotations"] += [*phase_labels, peak_label]
+    return marker
+
+
+def _title(layout: Figure, panel: MemoryPanel, axes: tuple[str, str], *, scale: ByteScale, highest_bytes: int) -> None:
+    """The panel's name, and how high the highest of all is."""
+    step = panel.step
+    line, note = reference(_highest(step), highest_bytes, scale=scale, axes=axes)
+    layout["shapes"].append(line)
+    layout["annotations"] += [*note, panel_title(panel.title, axes, f", rank {step.rank}, step {step.step}")]
 
 
 def steps_figure(panels: list[StepsPanel]) -> Figure:
@@ -99,6 +133,28 @@ def steps_figure(panels: list[StepsPanel]) -> Figure:
             **whole_ticks(most),
         }
     return {"data": data, "layout": layout}
+
+
+def _levels(panel: MemoryPanel) -> list[Level]:
+    return [] if panel.levels is None else recorded_levels(panel.levels)
+
+
+def _clear_of(levels: list[Level], peak_bytes: int, *, room_bytes: int) -> int:
+    """Above which line the label of the peak has room."""
+    found = peak_bytes
+    for size_bytes in sorted(int(level.size_bytes.max()) for level in levels):
+        if 0 < size_bytes - found < room_bytes:
+            found = size_bytes
+    return found
+
+
+def _above(levels: list[list[Level]], drawn: list[list[Level]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for known, shown in zip(levels, drawn, strict=True):
+        for level in known:
+            if level.name not in {other.name for other in shown}:
+                found[level.name] = max(found.get(level.name, 0), int(level.size_bytes.max()))
+    return found
 
 
 def _highest(step: StepLedger) -> int:

@@ -72,3 +72,31 @@ SPAN_COLOURS: Final[dict[SpanKind, str]] = {
     SpanKind.ALL_REDUCE: COLLECTIVE_COLOURS[CollectiveKind.ALL_REDUCE],
     SpanKind.RESHARD: NEUTRAL,
 }
+
+LEVELS: Final = ("active", "reserved", "device used")
+"""Lines over the stack, lowest first."""
+
+LEVEL_COLOURS: Final[dict[str, str]] = {
+    "active": COLOURS[Category.ALL_GATHER],
+    "reserved": NEUTRAL,
+    "device used": COLOURS[Category.BUFFER],
+}
+
+WATERFALL_COLOURS: Final[dict[str, str]] = {
+    "allocated": COLOURS[Category.SHARDED_PARAM],
+    "held by a stream": LEVEL_COLOURS["active"],
+    "cached": COLOURS[Category.TEMPORARY],
+    "outside": LEVEL_COLOURS["device used"],
+    "outside: this process": LEVEL_COLOURS["device used"],
+    "outside: other processes": COLOURS[Category.INPUT],
+    "device used": LEVEL_COLOURS["device used"],
+}
+"""Parts of the device waterfall; what ends at a level has the level's colour."""
+
+TIME_COLOURS: Final[dict[str, str]] = {
+    "compute": COLOURS[Category.SHARDED_PARAM],
+    "exposed": NEUTRAL,
+    "copies": COLOURS[Category.INPUT],
+    "idle": "rgba(128,138,148,0.22)",
+}
+"""Parts of a step's time; the exposed one is hatched, as in every figure of collectives."""

@@ -1,10 +1,12 @@
 """The ledger of one step as stacked areas: shared by the memory and the unit figures."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
+from fsdp_dashboard.charts.levels import Level, level_texts
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
 from fsdp_dashboard.charts.reduce import kept_rows
 from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
@@ -17,11 +19,14 @@ _PHASE_FILL = {
     Phase.FORWARD: "rgba(78,107,232,0.10)",
     Phase.BACKWARD: "rgba(230,145,38,0.10)",
     Phase.OPTIMIZER: "rgba(122,100,176,0.14)",
+    Phase.EVALUATION: "rgba(70,160,90,0.12)",
     Phase.CHECKPOINT: "rgba(70,160,160,0.14)",
 }
 _MARGIN_RATIO = 0.03
 _WORTH_RATIO = 0.05
 """Less than this share of the step is not worth hiding."""
+_LABEL_RATIO = 1.07
+"""How high above the lines the label of a peak stands."""
 _LABELLED_RATIO = 0.16
 """A phase shorter than this share of the axis has no room for its name on a phone; its hover text has it."""
 
@@ -32,9 +37,15 @@ def categories_in(steps: list[StepLedger]) -> list[Category]:
 
 
 def stack_traces(
-    step: StepLedger, *, scale: ByteScale, categories: list[Category], axes: tuple[str, str], max_rows: int
+    step: StepLedger,
+    *,
+    scale: ByteScale,
+    categories: list[Category],
+    axes: tuple[str, str],
+    max_rows: int,
+    levels: Sequence[Level] = (),
 ) -> list[Figure]:
-    """One area per category, bottom first, then a line of the total, whose hover text tells all.
+    """One area per category, bottom first, then a line of the total, whose hover text tells all, levels included.
 
     Values hold until the next event (shape hv) and to the end of the step. Only the first axes have an entry
     in the legend.
@@ -69,7 +80,7 @@ def stack_traces(
         "name": "allocated",
         "showlegend": False,
         "line": {"shape": "hv", "width": 1, "color": NEUTRAL},
-        "customdata": _moments(step, categories, held, t_ns),
+        "customdata": _moments(step, categories, held, t_ns, levels),
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     return [*areas, total]
@@ -93,12 +104,17 @@ def opening_ms(step: StepLedger) -> float:
     return opening if opening > _WORTH_RATIO * whole_ms else 0.0
 
 
-def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> tuple[Figure, Figure]:
-    """The step's highest moment as (trace with a marker, annotation)."""
+def peak_mark(
+    step: StepLedger, *, scale: ByteScale, axes: tuple[str, str], above_bytes: int = 0
+) -> tuple[Figure, Figure]:
+    """The step's highest moment as (trace with a marker, annotation); the label stands above `above_bytes`."""
     row = int(np.argmax(step.ledger.allocated_bytes))
     size_bytes = int(step.ledger.allocated_bytes[row])
     x, y = float(ms_in_step(int(step.ledger.t_ns[row]), step)), float(scale.of(size_bytes))
     in_right_half = x > (opening_ms(step) + ms_in_step(step.end_ns, step)) / 2
+    label_y: Figure = {"ay": -10}
+    if above_bytes > size_bytes:
+        label_y = {"ayref": axes[1], "ay": float(scale.of(above_bytes)) * _LABEL_RATIO}
     marker = {
         "type": "scatter",
         "mode": "markers",
@@ -122,7 +138,7 @@ def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> t
         "arrowwidth": 1,
         "arrowhead": 0,
         "ax": -22 if in_right_half else 22,
-        "ay": -10,
+        **label_y,
         "xanchor": "right" if in_right_half else "left",
         "font": {"size": 12},
     }
@@ -164,16 +180,19 @@ def phase_shapes(
     return shapes, labels
 
 
-def _moments(step: StepLedger, categories: list[Category], rows: Ints, t_ns: Ints) -> list[str]:
-    """What was going on at each drawn row, as plotly text: total, phase, unit, categories."""
+def _moments(
+    step: StepLedger, categories: list[Category], rows: Ints, t_ns: Ints, levels: Sequence[Level]
+) -> list[str]:
+    """What was going on at each drawn row, as plotly text: levels, total, phase, unit, categories."""
     name_of = {unit: unit_label(name) for unit, name in step.unit_names.items()} | {NO_UNIT: unit_label(None)}
     units = [name_of.get(unit, f"unit {unit}") for unit in step.units[rows].tolist()]
     held = [(category, step.ledger.by_category[category][rows].tolist()) for category in reversed(categories)]
     texts = []
     totals = step.ledger.allocated_bytes[rows].tolist()
+    above = level_texts(levels, t_ns)
     for i, (total, phase, unit) in enumerate(zip(totals, _phase_at(step.phases, t_ns), units, strict=True)):
         parts = [f"{category} {bytes_text(sizes[i])}" for category, sizes in held if sizes[i]]
-        texts.append("<br>".join([f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
+        texts.append("<br>".join([*above[i], f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
     return texts
 
 

@@ -11,6 +11,7 @@ from fsdp_dashboard.charts.labels import (
     base_layout,
     byte_axis,
     byte_scale,
+    plot_text,
     short_unit,
 )
 from fsdp_dashboard.charts.palette import SPAN_COLOURS
@@ -174,7 +175,8 @@ def _hover(spans: pa.Table, step: StepLedger) -> Figure:
     start, end = _times(spans)
     names = [short_unit(name, max_chars=2 * MAX_NAME_CHARS) for name in spans.column("name").to_pylist()]
     kinds, sizes = spans.column("kind").to_pylist(), spans.column("size_bytes").to_pylist()
-    prefetched = [", prefetched" if p else "" for p in spans.column("prefetched").to_pylist()]
+    told = zip(spans.column("prefetched").to_pylist(), spans.column("prefetch").to_pylist(), strict=True)
+    prefetched = [_prefetched(by) if is_ahead else "" for is_ahead, by in told]
     begin, length = ms_in_step(start, step), (end - start) / 1e6
     rows = zip(names, kinds, map(bytes_text, sizes), begin, length, prefetched, strict=True)
     return {
@@ -183,6 +185,11 @@ def _hover(spans: pa.Table, step: StepLedger) -> Figure:
         f"%{{customdata[2]}}<br>at %{{customdata[3]}} ms in step {step.step}, "
         "for %{customdata[4]} ms<extra></extra>",
     }
+
+
+def _prefetched(by: str | None) -> str:
+    """Who asked for it, where the recording tells."""
+    return f", prefetched ({plot_text(by.lower())})" if by else ", prefetched"
 
 
 def _times(spans: pa.Table) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 import streamlit as st
 
 from fsdp_dashboard import data, data_collectives, parts, state, tables_collectives, text
+from fsdp_dashboard.charts.breakdown import breakdown_figure
 from fsdp_dashboard.charts.collectives import steps_figure, timeline_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 
@@ -43,17 +44,20 @@ def collectives(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.Del
     if summary is None:
         why = data.not_recorded(ref).get("collectives", f"rank {reported} has none in the training steps")
         parts.not_recorded("Collectives", ref.label, why)
+        time_by_step(ref, rank=reported)
         return
     with step_column:
         state.pick_exposed_step(total.step for total in steps)
     chosen = state.current(data.catalogue())
     st.markdown(text.verdict_of_collectives(reported, summary, len(steps)))
+    st.markdown(text.traffic(reported, data_collectives.step_traffic(ref, rank=reported)))
     rank = None if chosen.all_ranks else reported
     step = data_collectives.most_exposed(steps) if chosen.step is None else chosen.step
     timeline(ref, rank=rank, step=step)
     parts.section(f"Per step, rank {reported}")
     alt = "Collective time of each step, the exposed part apart"
     parts.figure(steps_figure(steps), key="steps", alt=alt)
+    time_by_step(ref, rank=reported)
     totals(ref, rank=rank)
 
 
@@ -72,14 +76,24 @@ def timeline(ref: RunRef, *, rank: int | None, step: int) -> None:
         st.caption(text.clocks(data_collectives.across(ref).clock))
 
 
+def time_by_step(ref: RunRef, *, rank: int) -> None:
+    """What the device did in each step, collectives or not."""
+    parts.section(f"Where each step's time went, rank {rank}")
+    found = data_collectives.step_breakdowns(ref, rank=rank)
+    if not found:
+        parts.not_recorded("Time by step", ref.label, "no kernels or operators were recorded in the training steps")
+        return
+    alt = "Each step as a bar of compute, exposed communication, copies and idle time"
+    parts.figure(breakdown_figure(found), key="breakdown", alt=alt)
+    parts.table(tables_collectives.breakdown_table(found), key="breakdown table")
+    st.caption(text.host_bound(found.values()))
+
+
 def totals(ref: RunRef, *, rank: int | None) -> None:
     """Sums by kind, group and unit; of all ranks also by rank."""
     parts.section("By kind")
     st.caption(SUMS.format("all ranks" if rank is None else f"rank {rank}"))
-    by_kind = data_collectives.by_kind(ref, rank=rank)
-    parts.table(tables_collectives.kinds_table(by_kind), key="by_kind")
-    if all(total.exposed_ns is None for total in by_kind):
-        parts.not_recorded("Exposed time", ref.label, "no kernels or operators were recorded beside them")
+    parts.table(tables_collectives.kinds_table(data_collectives.by_kind(ref, rank=rank)), key="by_kind")
     parts.section("By group")
     by_group = data_collectives.by_group(ref, rank=rank)
     parts.table(tables_collectives.groups_table(by_group), key="by_group")

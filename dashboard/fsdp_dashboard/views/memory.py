@@ -1,9 +1,10 @@
-"""Memory: what was allocated when, by category; several runs on one scale."""
+"""Memory: what was allocated when, by category; several runs on one scale; the device around it, and what grows."""
 
 import streamlit as st
 
-from fsdp_dashboard import data, parts, state, tables
+from fsdp_dashboard import data, data_memory, parts, state, tables, tables_memory, text_memory
 from fsdp_dashboard.charts.memory import MemoryPanel, StepsPanel, memory_figure, steps_figure
+from fsdp_dashboard.charts.waterfall import waterfall_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.state import Selection
 
@@ -51,15 +52,22 @@ def one_step(shown: Shown, chosen: Selection) -> None:
     for ref, rank in shown:
         with parts.told(ref.label):
             found = data.peak(ref, rank=rank, step=chosen.step)
-            panels.append(MemoryPanel(title=ref.label, step=data.step_ledger(ref, rank=rank, step=found.step)))
+            step = data.step_ledger(ref, rank=rank, step=found.step)
+            panels.append(MemoryPanel(title=ref.label, step=step, levels=data_memory.levels(ref, step=step)))
             peaks.append((ref, found))
     if not panels:
         return
+    drawn = memory_figure(panels)
     alt = "Allocated bytes by category over one step, one panel per run, with the peak marked"
-    parts.figure(memory_figure(panels), key="memory", alt=alt)
+    parts.figure(drawn, key="memory", alt=alt)
+    above = text_memory.levels_above(drawn["layout"]["meta"]["levels_above"])
+    if above:
+        st.caption(above)
     for ref, found in peaks:
-        parts.section("Biggest blocks at the peak", ref.label)
         with parts.told(ref.label):
+            growth(ref, rank=found.rank)
+            device(ref, rank=found.rank, event=found.event)
+            parts.section("Biggest blocks at the peak", ref.label)
             blocks = data.biggest_blocks(ref, rank=found.rank, event=found.event)
             names = data.unit_names(ref, rank=found.rank)
             parts.table(tables.blocks_table(blocks, names), key=f"blocks {ref.label}")
@@ -74,6 +82,43 @@ def all_steps(shown: Shown) -> None:
     if panels:
         alt = "The peak of every step by category, one panel per run"
         parts.figure(steps_figure(panels), key="steps", alt=alt)
+    for ref, rank in shown:
+        with parts.told(ref.label):
+            growth(ref, rank=rank)
+            device(ref, rank=rank, event=None)
+
+
+def device(ref: RunRef, *, rank: int, event: int | None) -> None:
+    """What the allocator keeps beside the tensors and what else is on the device; nothing on CPU."""
+    found = data_memory.waterfall(ref, rank=rank, event=event)
+    if found is None:
+        return
+    parts.section(f"Device, rank {rank}{' at the peak' if found.event is not None else ''}", ref.label)
+    alt = "What is in use on the device, part by part, against its size"
+    parts.figure(waterfall_figure(found), key=f"device {ref.label}", alt=alt)
+    remark = text_memory.device_moment(found)
+    if remark:
+        st.caption(remark)
+    parts.table(tables_memory.waterfall_table(found), key=f"levels {ref.label}")
+    if found.pools:
+        parts.table(tables_memory.pools_table(found.pools), key=f"pools {ref.label}")
+        st.caption(text_memory.POOLS)
+
+
+def growth(ref: RunRef, *, rank: int) -> None:
+    """What grows step over step and where it comes from; units that something keeps gathered."""
+    grown = data_memory.grown(ref, rank=rank)
+    kept = data_memory.kept_unsharded(ref, rank=rank)
+    if not grown and not kept:
+        return
+    parts.section(f"Growth, rank {rank}", ref.label)
+    names = data.unit_names(ref, rank=rank)
+    for one in grown:
+        st.warning(text_memory.growth(one), icon=":material/trending_up:")
+        if one.sites:
+            parts.table(tables_memory.sites_table(one.sites, names), key=f"sites {ref.label} {one.category}")
+    for unit in kept:
+        st.warning(text_memory.kept(unit), icon=":material/lock_open:")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,15 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, parts, state, tables, text
+from fsdp_dashboard import data, data_memory, parts, state, tables, tables_memory, text, text_memory
 from fsdp_dashboard.charts.overview import PeakBar, composition_figure
+from fsdp_dashboard.charts.waterfall import waterfall_figure
 from fsdp_dashboard.data import RunFacts, RunRef
+from fsdp_dashboard.data_memory import Failures
 from fsdp_dashboard.state import Selection
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
+
+OOM_ICON = ":material/memory_alt:"
 
 Runs = list[tuple[RunRef, RunFacts]]
 
@@ -20,6 +24,9 @@ def page() -> None:
         parts.nothing_chosen(catalogue)
         return
     runs = parts.readable(chosen.runs)
+    for ref, run in runs:
+        with parts.told(ref.label):
+            out_of_memory(ref, data_memory.failures(ref, run), is_alone=len(runs) == 1)
     measured = [(ref, run) for ref, run in runs if run.worst is not None]
     for _, run in runs:
         if run.worst is None or len(measured) == 1:
@@ -30,6 +37,31 @@ def page() -> None:
         compared(measured)
     about(runs)
     onward(chosen)
+
+
+def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
+    """The first allocation that the run did not survive: what filled the rank, where the others were, what helps."""
+    if not found.fatal:
+        return
+    first = found.fatal[0]
+    with st.container(border=True):
+        st.error(f"{'' if is_alone else text.code(ref.label) + ': '}{text_memory.out_of_memory(first)}", icon=OOM_ICON)
+        if first.then.by_category:
+            bar = PeakBar(title="live at that moment", strategy=f"rank {first.rank}", peak=first.then)
+            alt = "What was live when the allocation failed, by category"
+            parts.figure(composition_figure([bar]), key=f"live {ref.label}", alt=alt)
+        if first.device is not None:
+            alt = "What was in use on the device, part by part, against its size"
+            parts.figure(waterfall_figure(first.device), key=f"failed device {ref.label}", alt=alt)
+        if first.remedies:
+            st.markdown(f"**What would help**  \n{text_memory.WORTH}")
+            st.markdown("\n".join(f"- {text_memory.remedy(one)}" for one in first.remedies))
+        if first.others:
+            st.markdown("**The other ranks at that moment**")
+            parts.table(tables_memory.others_table(first.others), key=f"others {ref.label}")
+        if len(found.fatal) > 1:
+            with st.expander(f"All {len(found.fatal):,} failed allocations"):
+                parts.table(tables_memory.failures_table(found.fatal), key=f"failures {ref.label}")
 
 
 def onward(chosen: Selection) -> None:
@@ -97,6 +129,10 @@ def about(runs: Runs) -> None:
         name = f"{text.code(ref.label)}: " if len(runs) > 1 else ""
         for line in [*text.endings(run), *map(text.code, run.manifest.warnings)]:
             st.warning(f"{name}{line}", icon=":material/warning:")
+        with parts.told(ref.label):
+            num_caught = data_memory.failures(ref, run).caught
+            if num_caught:
+                st.caption(f"{name}{text_memory.caught(num_caught)}")
     parts.section("What ran")
     parts.table(tables.facts_table([run for _, run in runs]), key="facts")
     if any(run.manifest.device_type == "cpu" for _, run in runs):

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, parts, state, tables
+from fsdp_dashboard import data, data_units, parts, state, tables, text
 from fsdp_dashboard.charts.units import units_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 
@@ -55,6 +55,26 @@ def units(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGene
     for field, why in data.not_recorded(ref).items():
         if field in {"collectives", "exposed_ns"}:
             parts.not_recorded(f"{field} of the units", ref.label, why)
+    gathered_at_once(ref, rank=rank, step=step.step, start_ns=step.start_ns)
+
+
+def gathered_at_once(ref: RunRef, *, rank: int, step: int, start_ns: int) -> None:
+    """The most that was gathered at once, and every gather of the step; nothing where no unit gathers (DDP)."""
+    most = data_units.in_flight(ref, rank=rank)
+    gathers = data_units.gathers(ref, rank=rank, step=step)
+    why = data_units.why_not_in_flight(ref, rank=rank)
+    if not most and why is None:
+        return
+    parts.section("Gathered at once, the most over the complete steps")
+    if most:
+        parts.table(tables.in_flight_table(most), key="in_flight")
+        st.caption(text.IN_FLIGHT)
+    elif why is not None:
+        parts.not_recorded("What was gathered at once", ref.label, why)
+    if gathers.num_rows:
+        parts.section(f"Gathers of step {step}")
+        parts.table(tables.gathers_table(gathers, start_ns=start_ns), key="gathers")
+        st.caption(text.GATHERS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,83 @@
+"""The doorway's part on memory beyond the ledger: device, growth, failed allocations.
+
+Cached and guarded as data.py is.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsdp_dashboard.data import RunFacts, RunRef, ask
+from fsdp_profile.analysis import growth, postmortem
+from fsdp_profile.analysis import waterfall as device
+from fsdp_profile.analysis.growth import Growth, KeptUnsharded
+from fsdp_profile.analysis.postmortem import PostMortem
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.waterfall import Waterfall
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failures:
+    """The failed allocations of a run, in order of time."""
+
+    fatal: tuple[PostMortem, ...]
+    """Those the run ended with."""
+    caught: int
+    """Those after which the script went on."""
+
+
+def failures(ref: RunRef, run: RunFacts) -> Failures:
+    """What failed; of a run that came to its end nothing was fatal, of an imported one its end is not known."""
+    found: list[PostMortem] = ask(postmortem.post_mortems, ref)
+    is_its_end = not run.manifest.complete or "imported" in run.manifest.extra
+    return Failures(fatal=tuple(found) if is_its_end else (), caught=0 if is_its_end else len(found))
+
+
+def waterfall(ref: RunRef, *, rank: int, event: int | None = None) -> Waterfall | None:
+    """From what tensors hold to what the device has in use, at an event or at the peak; None on CPU."""
+    found: Waterfall | None = ask(device.waterfall, ref, rank=rank, event=event)
+    return found
+
+
+def grown(ref: RunRef, *, rank: int) -> list[Growth]:
+    """Categories that grow step over step."""
+    found: list[Growth] = ask(growth.growth, ref, rank=rank)
+    return found
+
+
+def kept_unsharded(ref: RunRef, *, rank: int) -> list[KeptUnsharded]:
+    """Units that something keeps gathered."""
+    found: list[KeptUnsharded] = ask(growth.kept_unsharded, ref, rank=rank)
+    return found
+
+
+def levels(ref: RunRef, *, step: StepLedger) -> pa.Table:
+    """What the allocator and the device held during a step, by time.
+
+    Columns: t_ns, active_bytes, reserved_bytes, device_used_bytes int64. A row per event of the ledger and per NVML
+    sample; each knows its own columns, the others are null, and so is what was not recorded.
+    """
+    first, last = int(step.ledger.event[0]), int(step.ledger.event[-1])
+    found: pa.Table = ask(
+        _levels, ref, rank=step.rank, first=first, last=last, start_ns=step.start_ns, end_ns=step.end_ns
+    )
+    return found
+
+
+def _levels(run: Run, *, rank: int, first: int, last: int, start_ns: int, end_ns: int) -> pa.Table:
+    samples = run.table("memory_samples", rank=rank).slice(max(first, 0), last + 1 - max(first, 0))
+    known = run.table("device_samples", rank=rank)
+    t_ns = known.column("t_ns")
+    inside = pc.and_(pc.greater_equal(t_ns, start_ns), pc.less_equal(t_ns, end_ns))
+    shared = pa.concat_tables(
+        [
+            samples.select(["t_ns", "active_bytes", "reserved_bytes"]),
+            known.filter(inside).select(["t_ns", "device_used_bytes"]),
+        ],
+        promote_options="default",
+    )
+    # The first row of a ledger is what was live as the step began.
+    begun = pc.max_element_wise(shared.column("t_ns"), pa.scalar(start_ns, pa.int64()))
+    return shared.set_column(0, "t_ns", begun).sort_by("t_ns")
