@@ -172,6 +172,8 @@ class RunBuilder:
             folder = layout.rank_dir(self.path, rank)
             folder.mkdir(exist_ok=True)
             rows = self._rows[rank]
+            for table in ("units", "unit_spans", "collectives", "kernels"):
+                rows[table]  # as the conversion of a rank writes them, empty ones too
             rows["steps"] = rows["steps"] or [
                 {"step": 0, "start_ns": 0, "end_ns": 10**9, "complete": True, "recorded": True}
             ]

@@ -109,9 +109,9 @@ def test_traces_of_an_imported_run_are_read_where_they_lie(
     fake_hta: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     builder, text = traced(tmp_path / "run")
-    imported = [{"kind": "trace", "rank": 0, "file": "t.json"}, {"kind": "memory snapshot", "rank": 0, "file": "s"}]
-    command = ["fsdp-profile", "import", str(tmp_path / "t.json")]
-    run = builder.set(extra={"imported": imported}, command=command).build()
+    trace = {"kind": "trace", "rank": 0, "file": "t.json", "path": str(tmp_path / "t.json")}
+    imported = [trace, {"kind": "memory snapshot", "rank": 0, "file": "s"}]
+    run = builder.set(extra={"imported": imported}).build()
     assert main(["hta", str(run.path)]) == 2
     error = capsys.readouterr().err
     assert "HTA reads the traces themselves, and t.json is not where it was at the import" in error

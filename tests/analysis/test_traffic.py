@@ -24,11 +24,14 @@ def test_calls_are_summed_by_step_kind_and_group() -> None:
         .collective(REDUCE, 300, 301, size_bytes=999, step=-1)
         .build()
     )
-    assert traffic(run, rank=0).to_pylist() == [
-        {"step": 0, "kind": "ALL_GATHER", "group_size": 2, "count": 1, "size_bytes": 200, "wire_bytes": 100},
-        {"step": 0, "kind": "ALL_GATHER", "group_size": 4, "count": 2, "size_bytes": 440, "wire_bytes": 330},
-        {"step": 0, "kind": "REDUCE_SCATTER", "group_size": 4, "count": 1, "size_bytes": 400, "wire_bytes": 300},
-        {"step": 1, "kind": "ALL_REDUCE", "group_size": 2, "count": 1, "size_bytes": 100, "wire_bytes": 100},
+    names = ["step", "kind", "group_size", "count", "num_unknown", "size_bytes", "wire_bytes"]
+    found = traffic(run, rank=0)
+    assert found.column_names == names
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (0, "ALL_GATHER", 2, 1, 0, 200, 100),
+        (0, "ALL_GATHER", 4, 2, 0, 440, 330),
+        (0, "REDUCE_SCATTER", 4, 1, 0, 400, 300),
+        (1, "ALL_REDUCE", 2, 1, 0, 100, 100),
     ]
 
 
@@ -46,13 +49,17 @@ def test_a_step_is_the_median_one() -> None:
     assert step_traffic(steps_of(900, 100), rank=0) == StepTraffic(size_bytes=100, wire_bytes=100, num_steps=2)
 
 
-def test_steps_with_a_call_of_unknown_size_are_left_out() -> None:
+def test_calls_of_unknown_size_are_counted_apart() -> None:
     run = steps_of(None, 100, 300)
     assert traffic(run, rank=0).to_pylist()[0] == {
-        "step": 0, "kind": "ALL_REDUCE", "group_size": 2, "count": 1, "size_bytes": None, "wire_bytes": None,
+        "step": 0, "kind": "ALL_REDUCE", "group_size": 2, "count": 1, "num_unknown": 1, "size_bytes": None,
+        "wire_bytes": None,
     }  # fmt: skip
-    assert step_traffic(run, rank=0) == StepTraffic(size_bytes=100, wire_bytes=100, num_steps=2)
+    assert step_traffic(run, rank=0) == StepTraffic(size_bytes=100, wire_bytes=100, num_steps=2, num_unknown=1)
     assert step_traffic(steps_of(None), rank=0) is None
+    mixed = two_steps().collective(REDUCE, 0, 1, size_bytes=8).collective(REDUCE, 2, 3, size_bytes=None)
+    found = mixed.collective(GATHER, 4, 5, size_bytes=6, group_size=None).build()
+    assert step_traffic(found, rank=0) == StepTraffic(size_bytes=8, wire_bytes=8, num_steps=1, num_unknown=2)
 
 
 def test_a_step_that_was_cut_off_does_not_count() -> None:

@@ -3,12 +3,14 @@
 import json
 import re
 import signal
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.across import across_ranks
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.capture.writer import RawWriter
 from fsdp_profile.ingest.manifest import read_manifest
@@ -71,6 +73,12 @@ def test_exit_codes_are_the_scripts_own(tmp_path: Path, end: str, code: int, end
     # Two whole steps were flushed before the end, whatever it was.
     assert [p.step for p in memory.peak_of_steps(run, rank=1)] == [0, 1]
     assert memory.conservation(run, rank=1).category_errors == 0
+    assert (run.manifest.device_type, run.manifest.versions["torch"]) == ("cpu", version("torch"))
+    assert run.manifest.receipt.hook_events > 0
+    if end == "kill":  # the other rank wrote its last window: it waits for what rank 1 never joined
+        assert not any("rank 0: its process was killed" in line for line in run.manifest.warnings)
+        [lost] = across_ranks(run).never_joined
+        assert (lost.rank, lost.step, lost.num_more) == (1, 2, 0)
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ def test_files_that_contradict_each_other_are_one_line(capsys, tmp_path):
         (["{0}/absent"], "{0}/absent: no such file or folder"),
         (["{0}"], "{0}: 2 runs in it, name one of them (newest first): "),
         (["{0}/a", "--rank", "7"], "{0}/a: rank 7 recorded nothing here (ranks: 0)"),
-        (["{0}/a", "--rank", "0", "--json"], "--rank chooses what the tables show; "),
+        (["{0}/a", "--rank", "7", "--json"], "{0}/a: rank 7 recorded nothing here (ranks: 0)"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, args, error):
@@ -358,7 +358,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
             "exposed_ns": 8,
             "overlapped_ns": 2,
             "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10, "exposed_ns": 8}},
-            "per_step": {"size_bytes": 32, "wire_bytes": 16, "num_steps": 1},
+            "per_step": {"size_bytes": 32, "wire_bytes": 16, "num_steps": 1, "num_unknown": 0},
         },
         "time_by_step": [
             {
@@ -415,3 +415,20 @@ def test_json_is_the_only_thing_on_standard_output_whatever_the_section(capsys, 
     done = capsys.readouterr()
     assert json.loads(done.out)["run"]["name"] == "fsdp2"
     assert done.err == ""
+
+
+def test_json_of_a_rank_has_its_units_and_collectives(capsys, tmp_path):
+    path = fsdp2_run(tmp_path).path
+    documents = [json.loads(shown(capsys, path, "--json", "--rank", str(rank))) for rank in (0, 1)]
+    assert [document["reported_rank"] for document in documents] == [0, 1]
+
+
+def test_a_table_that_is_missing_is_one_line_and_no_zero(capsys, tmp_path):
+    path = fsdp2_run(tmp_path).path
+    lost = layout.table_path(path, 1, "unit_spans")
+    lost.unlink()
+    assert main(["show", str(path), "units", "--rank", "1"]) == 2
+    done = capsys.readouterr()
+    line = f"fsdp-profile: {lost}: the table is missing, and so is what it was made of; record the run again"
+    assert done.err.splitlines() == [line]
+    assert "0 gathers" not in done.out

@@ -40,7 +40,7 @@ def test_what_was_not_recorded_is_said():
     assert "not recorded\n" in printed(collectives_report(None, rank=0), width=60)
     page = printed(collectives_report(CollectiveSummary(total_ns=1, exposed_ns=None, by_kind={}), rank=0), width=120)
     assert "exposed  not recorded: no compute was recorded beside them" in page
-    assert "a step   bytes not recorded: no complete step whose collectives are all of known size and group" in page
+    assert "a step   bytes not recorded: no complete step with collectives of known size and group" in page
 
 
 def across_run(path, **values):
@@ -74,9 +74,9 @@ def test_the_last_to_come_are_ranked(tmp_path):
     lines = [line.rstrip() for line in printed(stragglers_report(across_run(tmp_path)), width=100).splitlines()]
     assert lines[:4] == [
         "Last to come  in 2 matched collectives",
-        "rank  times last  wait caused  mostly busy with  late by  worst step  late by",
-        "─────────────────────────────────────────────────────────────────────────────",
-        "   1           2     160.0 us  -                 80.0 us           0  80.0 us",
+        "rank  times last  wait caused  mostly busy with  late there in sum  worst step  late in it",
+        "──────────────────────────────────────────────────────────────────────────────────────────",
+        "   1           2     160.0 us  -                           80.0 us           0     80.0 us",
     ]
 
 

@@ -18,8 +18,8 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.stragglers import (
     NeverJoined,
     Straggler,
-    after_pauses,
     busy_units,
+    in_pauses,
     never_joined,
     rank_stragglers,
 )
@@ -54,7 +54,7 @@ class KindAcross:
 
     count: int
     wait_ns: int
-    """Over all ranks but the last of each; without the waits after our own pauses."""
+    """Over all ranks but the last of each; without what our own pauses caused."""
     transfer_ns: int
     busbw_bytes_per_s: float | None
     """Median; None where no size is known."""
@@ -70,11 +70,11 @@ class Across:
     null (the largest told), dtype string, num_ranks, start_ns (the last rank's), end_ns (likewise) int64, late_rank
     int64 or null (null: all came at once), wait_ns int64 (sum over ranks), late_ns int64 (by how much the last came
     after the one before it), transfer_ns int64, algbw_bytes_per_s, busbw_bytes_per_s float64 or null, late_unit
-    string or null (at work on the last rank just before), after_pause bool (the last rank was in a pause of the
-    capture meanwhile: the wait is ours)."""
+    string or null (at work on the last rank just before), paused_wait_ns and paused_late_ns int64 (what of wait_ns and
+    late_ns the last rank spent in pauses of the capture: ours)."""
     calls: pa.Table
     """One row per matched collective and rank: collective, rank, start_ns, end_ns (on the lowest rank's clock),
-    wait_ns, all int64."""
+    wait_ns, paused_ns (what of the wait is ours), all int64."""
     num_unmatched: int
     unmatched: dict[str, int]
     """Why -> how many collectives."""
@@ -87,8 +87,13 @@ class Across:
 
     @property
     def num_after_pause(self) -> int:
-        """Matched collectives whose wait is ours; it is in no sum."""
-        return int(self.collectives.column("after_pause").to_numpy().sum())
+        """Matched collectives part of whose wait is ours; that part is in no sum."""
+        return int((self.collectives.column("paused_wait_ns").to_numpy() > 0).sum())
+
+    @property
+    def paused_wait_ns(self) -> int:
+        """What is left out of the waits: the last rank was in a pause in which the capture wrote."""
+        return int(self.collectives.column("paused_wait_ns").to_numpy().sum())
 
     @property
     def num_matched(self) -> int:
@@ -113,7 +118,12 @@ def across_ranks(run: Run) -> Across:
     found, of_calls = collectives_table(calls, waits), waits.calls_table()
     units = busy_units(run, found, waits.offset_ns)
     found = found.append_column("late_unit", pa.array(units, pa.string()))
-    found = found.append_column("after_pause", pa.array(after_pauses(run, found, waits.offset_ns), pa.bool_()))
+    paused, lated = in_pauses(run, found, of_calls, waits.offset_ns)
+    of_calls = of_calls.append_column("paused_ns", pa.array(paused))
+    summed = np.zeros(int(found.column("collective").to_numpy().max(initial=-1)) + 1, np.int64)
+    np.add.at(summed, of_calls.column("collective").to_numpy(), paused)
+    found = found.append_column("paused_wait_ns", pa.array(summed[found.column("collective").to_numpy()]))
+    found = found.append_column("paused_late_ns", pa.array(lated))
     found = found.sort_by("start_ns")
     counted = {str(reason): int((why == number).sum()) for number, reason in enumerate(_WHY)}
     return Across(
@@ -133,7 +143,7 @@ def by_kind(across: Across) -> dict[str, KindAcross]:
     table = across.collectives
     kind = np.array(table.column("kind").to_pylist(), object)
     wait, transfer = (table.column(name).to_numpy() for name in ("wait_ns", "transfer_ns"))
-    wait = np.where(table.column("after_pause").to_numpy(), 0, wait)
+    wait = wait - table.column("paused_wait_ns").to_numpy()
     bandwidth = table.column("busbw_bytes_per_s").to_numpy(zero_copy_only=False)
     found = {}
     for word in sorted(set(kind.tolist())):
@@ -151,7 +161,8 @@ def by_kind(across: Across) -> dict[str, KindAcross]:
 def _joined(run: Run, calls: Calls) -> tuple[Bools, list[tuple[int, tuple[int, ...]]], Ints]:
     """Which collectives all of their ranks here called alike, (collective, ranks that did not) and why the others.
 
-    A rank that did not record a step is not missed in it, but in the one right after its last it is.
+    A rank that did not record a step is not missed in it, but in the one right after its last it is. What is over on
+    a rank that came had all ranks in it, whatever they recorded: only what nobody saw the end of can miss one.
     """
     count, group = calls.count, calls.group[calls.first]
     here = set(run.ranks)
@@ -164,6 +175,7 @@ def _joined(run: Run, calls: Calls) -> tuple[Bools, list[tuple[int, tuple[int, .
     why[(sizes >= 0) & (sizes < 2)] = _WHY.index(Unmatched.ALONE)
     why[sizes < 0] = _WHY.index(Unmatched.UNKNOWN_RANKS)
     ends = np.append(calls.first, len(calls.rank))
+    is_over = _is_over(run, calls)
     recorded = {rank: set(numbers(run.table("steps", rank=rank), "step").tolist()) for rank in run.ranks}
     missing = []
     for collective in np.flatnonzero(is_short).tolist():
@@ -171,10 +183,25 @@ def _joined(run: Run, calls: Calls) -> tuple[Bools, list[tuple[int, tuple[int, .
         step = int(calls.step[calls.first[collective]])
         absent = [r for r in expected[group[collective]] or () if r not in came]
         missed = tuple(r for r in absent if step in recorded[r] or step - 1 == max(recorded[r], default=step))
+        missed = () if is_over[collective] else missed
         if missed:
             missing.append((collective, missed))
             why[collective] = _WHY.index(Unmatched.NEVER_JOINED)
     return why == 0, missing, why
+
+
+def _is_over(run: Run, calls: Calls) -> Bools:
+    """For each collective: on one of its ranks something began after its end, so that it is no hang."""
+    if not len(calls.first):
+        return np.zeros(0, np.bool_)
+    latest = np.zeros(len(calls.rank), np.int64)
+    for rank in run.ranks:
+        mine = calls.rank == rank
+        kernels = numbers(run.table("kernels", rank=rank), "start_ns")
+        begun = [int(values.max()) for values in (calls.start_ns[mine], kernels) if len(values)]
+        latest[mine] = max(begun, default=0)
+    found: Bools = np.logical_or.reduceat(latest >= calls.end_ns, calls.first)
+    return found
 
 
 def _holding(calls: Calls, joined: Bools, clock: Alignment, start: Ints, end: Ints) -> tuple[Bools, Alignment]:

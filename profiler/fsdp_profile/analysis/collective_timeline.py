@@ -29,7 +29,7 @@ BY_UNIT = ("unit",)
 BY_RANK = ("rank",)
 
 _TAKEN = ("phase", "size_bytes", "group", "group_description", "group_size", "dtype", "sequence")
-_MATCHED = ("transfer_ns", "algbw_bytes_per_s", "busbw_bytes_per_s", "after_pause")
+_MATCHED = ("transfer_ns", "algbw_bytes_per_s", "busbw_bytes_per_s")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,7 +100,7 @@ def collective_calls(run: Run, across: Across, *, rank: int | None) -> pa.Table:
     Columns: rank, start_ns, end_ns, issue_ns, step int64, kind, phase, unit (its name; null when none), group,
     group_description, dtype string, size_bytes, group_size, sequence int64 or null, exposed_ns int64 or null, and
     where the call was matched across ranks, else null: collective (its number), wait_ns, transfer_ns int64,
-    algbw_bytes_per_s, busbw_bytes_per_s float64, after_pause bool (the wait is due to a pause of the capture).
+    algbw_bytes_per_s, busbw_bytes_per_s float64, paused_ns int64 (what of the wait is due to a pause of the capture).
 
     Raises:
         InputError: no such rank, or its tables are damaged.
@@ -198,9 +198,9 @@ def rank_waits(across: Across) -> list[RankWait]:
     number = numbers(across.collectives, "collective")
     row_of = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
     row_of[number] = np.arange(len(number))
-    rank, wait = numbers(across.calls, "rank"), numbers(across.calls, "wait_ns")
+    rank = numbers(across.calls, "rank")
+    wait = numbers(across.calls, "wait_ns") - numbers(across.calls, "paused_ns")
     row = row_of[numbers(across.calls, "collective")]
-    wait = np.where(numbers(across.collectives, "after_pause")[row], 0, wait)
     transfer = numbers(across.collectives, "transfer_ns")[row]
     return [
         RankWait(
@@ -251,6 +251,7 @@ def _matched(table: pa.Table, across: Across, rank: int) -> dict[str, Any]:
     return {
         "collective": calls.column("collective").take(which),
         "wait_ns": calls.column("wait_ns").take(which),
+        "paused_ns": calls.column("paused_ns").take(which),
         **{name: across.collectives.column(name).take(of_collective) for name in _MATCHED},
     }
 

@@ -100,14 +100,13 @@ def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
 
 def _imported_traces(run: Run, folder: Path | None) -> dict[int, Path]:
     """A run that was imported holds the names of its traces, not the traces."""
-    given = {path.name: path for path in map(Path, run.manifest.command)}
     found = {}
     for told in run.manifest.extra.get("imported", []):
         if told["kind"] != TRACE:
             continue
         name = Path(str(told["file"])).name
-        path = folder / name if folder is not None else given.get(name)
-        if path is None or not path.is_file():
+        path = folder / name if folder is not None else Path(str(told.get("path", "")))
+        if path.name != name or not path.is_file():
             where = "where it was at the import" if folder is None else f"in {folder}"
             raise InputError(
                 f"{run.path}: HTA reads the traces themselves, and {name} is not {where}; "

@@ -6,6 +6,7 @@ Opening a run reads one small file; a table is read when asked for and kept whil
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 
@@ -14,6 +15,9 @@ from fsdp_profile.errors import InputError, OutputError
 from fsdp_profile.ingest.convert import convert_rank, read_rank
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
 from fsdp_profile.ingest.tables import empty_table, read_table
+
+_ALWAYS: Final = ("steps", "phases", "units", "unit_spans", "collectives", "kernels")
+"""Tables that the conversion of a rank writes whatever it recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,6 +53,8 @@ class Run:
             except OutputError:  # full or read-only: the tables live in memory
                 return _cached_tables(self.path, rank, log.stat().st_mtime_ns).get(name, empty_table(name))
         if not path.exists():
+            if name in _ALWAYS and "imported" not in self.manifest.extra and _is_converted(self.path, rank):
+                raise InputError(f"{path}: the table is missing, and so is what it was made of; record the run again")
             return empty_table(name)
         status = path.stat()
         return _cached_table(path, name, status.st_mtime_ns, status.st_size)
@@ -67,6 +73,10 @@ def load_run(path: Path | str) -> Run:
     if not layout.is_run(run_dir):
         raise InputError(f"{run_dir}: not a run directory (no {layout.MANIFEST} in it)")
     return Run(path=run_dir, manifest=read_manifest(run_dir), ranks=tuple(layout.ranks_in(run_dir)))
+
+
+def _is_converted(path: Path, rank: int) -> bool:
+    return any(layout.table_path(path, rank, name).exists() for name in _ALWAYS)
 
 
 @lru_cache(maxsize=8)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis.intervals import covered_ns, union
-from fsdp_profile.analysis.matching import Bools, Calls, Ints
+from fsdp_profile.analysis.matching import Calls, Ints
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import unit_names, units_at
 from fsdp_profile.ingest.tables import numbers
@@ -59,9 +59,13 @@ class NeverJoined:
 def rank_stragglers(collectives: pa.Table) -> tuple[Straggler, ...]:
     """Ranks that were last at least once, by the wait they caused, our own pauses apart."""
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
-    known = np.flatnonzero((late >= 0) & ~collectives.column("after_pause").to_numpy())
+    known = np.flatnonzero(late >= 0)
     late_rank = late[known]
-    wait, late_ns, step = (collectives.column(name).to_numpy()[known] for name in ("wait_ns", "late_ns", "step"))
+    wait, late_ns, step, waited, lated = (
+        collectives.column(name).to_numpy()[known]
+        for name in ("wait_ns", "late_ns", "step", "paused_wait_ns", "paused_late_ns")
+    )
+    wait, late_ns = wait - waited, late_ns - lated
     unit = np.array(collectives.column("late_unit").to_pylist(), object)[known]
     found = []
     for rank in np.unique(late_rank).tolist():
@@ -98,20 +102,23 @@ def busy_units(run: Run, collectives: pa.Table, offset_ns: dict[int, int]) -> li
     return found
 
 
-def after_pauses(run: Run, collectives: pa.Table, offset_ns: dict[int, int]) -> Bools:
-    """For each collective: whether its last rank was in a pause of the capture meanwhile; see the note above."""
-    start, late_ns = (collectives.column(name).to_numpy() for name in ("start_ns", "late_ns"))
+def in_pauses(run: Run, collectives: pa.Table, calls: pa.Table, offset_ns: dict[int, int]) -> tuple[Ints, Ints]:
+    """How much its last rank spent in our pauses: of the wait of each call, and of the lateness of each collective."""
+    start, late_ns, number = (collectives.column(name).to_numpy() for name in ("start_ns", "late_ns", "collective"))
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
-    found = np.zeros(len(start), np.bool_)
+    waited, lated = np.zeros(calls.num_rows, np.int64), np.zeros(len(start), np.int64)
     if "imported" in run.manifest.extra:
-        return found
+        return waited, lated
+    of, begins, waits = (calls.column(name).to_numpy() for name in ("collective", "start_ns", "wait_ns"))
+    by_number = np.argsort(number, kind="stable")
+    row_of_call = by_number[np.searchsorted(number[by_number], of)] if len(number) else of
     for rank in np.unique(late[late >= 0]).tolist():
-        steps = run.table("steps", rank=rank).sort_by("start_ns")
+        steps, shift = run.table("steps", rank=rank).sort_by("start_ns"), offset_ns.get(rank, 0)
         pauses = union(numbers(steps, "end_ns")[:-1], numbers(steps, "start_ns")[1:])
-        rows = np.flatnonzero(late == rank)
-        end = start[rows] + offset_ns.get(rank, 0)
-        found[rows] = covered_ns(pauses, end - late_ns[rows], end) > 0
-    return found
+        rows, mine = np.flatnonzero(late == rank), late[row_of_call] == rank
+        lated[rows] = covered_ns(pauses, start[rows] + shift - late_ns[rows], start[rows] + shift)
+        waited[mine] = covered_ns(pauses, begins[mine] + shift, begins[mine] + waits[mine] + shift)
+    return waited, lated
 
 
 def never_joined(

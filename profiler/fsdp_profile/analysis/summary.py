@@ -42,11 +42,11 @@ def why_null(run: Run) -> dict[str, str]:
     return {**(_ON_CPU if manifest.device_type == "cpu" else _ON_DEVICE), **manifest.not_recorded}
 
 
-def run_summary(run: Run) -> dict[str, Any]:
-    """The whole document, of plain JSON types. Units and collectives are those of the worst rank."""
+def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
+    """The whole document, of plain JSON types. Units, collectives and steps are those of one rank, else the worst."""
     manifest = run.manifest
     ranks = rank_summaries(run)
-    rank = worst_rank(run)
+    rank = worst_rank(run) if rank is None else rank
     rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
     collectives = collective_summary(run, rank=rank) if rank is not None else None
     not_recorded = dict(manifest.not_recorded)
@@ -56,7 +56,7 @@ def run_summary(run: Run) -> dict[str, Any]:
     if collectives is None:
         not_recorded.setdefault("collectives", "no collectives were recorded in the training steps")
     elif rank is not None and step_traffic(run, rank=rank) is None:
-        not_recorded.setdefault("per_step", "no complete step whose collectives are all of known size and group")
+        not_recorded.setdefault("per_step", "no complete step with collectives of known size and group")
     if not any(r.peak for r in ranks):
         not_recorded.setdefault("peak", "no allocator events of a training step were recorded")
     if not any(r.setup_peak_bytes is not None for r in ranks):

@@ -27,14 +27,17 @@ class StepTraffic:
     wire_bytes: int
     """What the rank sends if every call is a ring: an estimate, see [Note: Bytes on the wire]."""
     num_steps: int
-    """Complete steps it is the median of; those with a call of unknown size or group are left out."""
+    """Complete steps it is the median of."""
+    num_unknown: int = 0
+    """Calls of these steps whose size or group was not recorded; they are in no sum."""
 
 
 def traffic(run: Run, *, rank: int) -> pa.Table:
     """Collectives of the training steps, summed by step, kind and size of the group.
 
-    Columns: step int32, kind string, group_size int32 (null: not recorded), count int64, size_bytes and wire_bytes
-    int64 (null where the bytes or the group of one of the calls were not recorded). Sorted by step, kind, group_size.
+    Columns: step int32, kind string, group_size int32 (null: not recorded), count, num_unknown (of them, calls whose
+    bytes were not recorded), size_bytes and wire_bytes int64 (of the others; null where there are none, or the group is
+    not known). Sorted by step, kind, group_size.
     """
     table = run.table("collectives", rank=rank)
     table = table.filter(pa.array(numbers(table, "step") >= 0))
@@ -47,12 +50,13 @@ def traffic(run: Run, *, rank: int) -> pa.Table:
             "step": table.column("step"),
             "kind": pa.array(kind, pa.string()),
             "group_size": table.column("group_size"),
-            "size_bytes": size,
-            "wire_bytes": size * factor,
+            "size_bytes": pa.array(size, from_pandas=True),
+            "wire_bytes": pa.array(size * factor, from_pandas=True),
+            "is_unknown": np.isnan(size).astype(np.int64),
         }
     )
     summed = rows.group_by(["step", "kind", "group_size"]).aggregate(
-        [([], "count_all"), ("size_bytes", "sum"), ("wire_bytes", "sum")]
+        [([], "count_all"), ("is_unknown", "sum"), ("size_bytes", "sum"), ("wire_bytes", "sum")]
     )
     found = pa.table(
         {
@@ -60,6 +64,7 @@ def traffic(run: Run, *, rank: int) -> pa.Table:
             "kind": summed.column("kind"),
             "group_size": summed.column("group_size"),
             "count": summed.column("count_all"),
+            "num_unknown": summed.column("is_unknown_sum"),
             "size_bytes": _whole(summed.column("size_bytes_sum")),
             "wire_bytes": _whole(summed.column("wire_bytes_sum")),
         }
@@ -68,13 +73,15 @@ def traffic(run: Run, *, rank: int) -> pa.Table:
 
 
 def step_traffic(run: Run, *, rank: int) -> StepTraffic | None:
-    """What one step moves; None without a complete step whose collectives are all of known size and group."""
+    """What one step moves, calls of unknown size or group apart; None without a complete step with known ones."""
     steps = run.table("steps", rank=rank)
     complete = numbers(steps, "step")[steps.column("complete").to_numpy(zero_copy_only=False)]
     found = traffic(run, rank=rank)
     found = found.filter(pa.array(np.isin(numbers(found, "step"), complete[complete >= 0])))
     is_unknown = found.column("wire_bytes").combine_chunks().is_null().to_numpy(zero_copy_only=False)
-    found = found.filter(pa.array(~np.isin(numbers(found, "step"), numbers(found, "step")[is_unknown])))
+    num_unknown = int(numbers(found, "num_unknown").sum())
+    num_unknown += int((numbers(found, "count") - numbers(found, "num_unknown"))[is_unknown].sum())
+    found = found.filter(pa.array(~is_unknown))
     if found.num_rows == 0:
         return None
     summed = found.group_by("step").aggregate([("size_bytes", "sum"), ("wire_bytes", "sum")]).sort_by("wire_bytes_sum")
@@ -83,10 +90,11 @@ def step_traffic(run: Run, *, rank: int) -> StepTraffic | None:
         size_bytes=int(summed.column("size_bytes_sum")[middle].as_py()),
         wire_bytes=int(summed.column("wire_bytes_sum")[middle].as_py()),
         num_steps=summed.num_rows,
+        num_unknown=num_unknown,
     )
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    values = column.to_numpy()
+    values = column.to_numpy().astype(np.float64)
     is_known = ~np.isnan(values)
     return pa.array(np.rint(np.where(is_known, values, 0)).astype(np.int64), mask=~is_known)

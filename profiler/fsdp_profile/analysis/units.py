@@ -32,7 +32,8 @@ class UnitSummary:
     all_gather_ns: int | None
     """Transport or device time of its all-gathers; None where no collectives were recorded."""
     reduce_scatter_ns: int | None
-    """The same for its gradient reductions (reduce-scatter; all-reduce for DDP, HSDP and NO_SHARD)."""
+    """The same for its gradient reductions (reduce-scatter; all-reduce for DDP, HSDP and NO_SHARD); None where the
+    rank's reductions are recorded and belong to no unit (DDP with unused parameters, or with a comm hook)."""
     exposed_ns: int | None
     """Of both, the part with no compute beside it."""
 
@@ -51,6 +52,7 @@ def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
     trained = numbers(collectives, "step") >= 0
     is_gather = kind == CollectiveKind.ALL_GATHER.value
     is_reduce = np.isin(kind, [CollectiveKind.REDUCE_SCATTER.value, CollectiveKind.ALL_REDUCE.value])
+    belongs = (have_collectives and not (trained & is_reduce).any()) or bool((trained & is_reduce & (owner >= 0)).any())
     found = []
     names, kinds = strings(units, "name"), strings(units, "kind")
     for row, unit in enumerate(numbers(units, "unit")):
@@ -71,8 +73,8 @@ def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
                 else None,
                 gathered_ns=_gathered_ns(run, rank, int(unit)),
                 all_gather_ns=int(duration[mine & is_gather].sum()) if have_collectives else None,
-                reduce_scatter_ns=int(duration[mine & is_reduce].sum()) if have_collectives else None,
-                exposed_ns=int(exposed[mine].sum()) if have_collectives and exposed is not None else None,
+                reduce_scatter_ns=int(duration[mine & is_reduce].sum()) if belongs else None,
+                exposed_ns=int(exposed[mine].sum()) if belongs and exposed is not None else None,
             )
         )
     return found

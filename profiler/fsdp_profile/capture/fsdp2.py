@@ -41,6 +41,7 @@ class Fsdp2Hooks(UnitHooks):
             "_to_sharded_post_forward": (self._reshard, "FSDP2 reshards to a smaller mesh"),
             "pre_backward": (self._pre_backward, "FSDP2 backward spans"),
             "post_backward": (self._post_backward, "FSDP2 gradient reductions"),
+            "finalize_backward": (self._finalize_backward, "FSDP2 gathers that nobody used"),
             "_prefetch_unshard": (self._prefetch_unshard, "FSDP2 prefetch marks"),
             "_backward_prefetch": (self._backward_prefetch, "FSDP2 prefetch marks"),
         }
@@ -186,6 +187,20 @@ class Fsdp2Hooks(UnitHooks):
 
         return post_backward
 
+    def _finalize_backward(self, original: Original) -> Original:
+        """At the end of backward a gather whose unit had no backward (all of it frozen) is dropped."""
+
+        def finalize_backward(group: Any, *args: Any, **kwargs: Any) -> Any:
+            result, start_ns = group._all_gather_result, now()
+            out = original(group, *args, **kwargs)
+            if self._recorder.enabled and result is not None and group._all_gather_result is None:
+                with self._patcher.guarded("FSDP2 gathers that nobody used"):
+                    size = nbytes(result.all_gather_output)
+                    self._recorder.span(self._units.number(group), SpanKind.RESHARD.value, start_ns, size=size)
+            return out
+
+        return finalize_backward
+
     def _tag_unsharded_grads(self, group: Any) -> None:
         unit = self._units.number(group)
         for param in group.fsdp_params:
@@ -245,7 +260,7 @@ class Fsdp2Hooks(UnitHooks):
                     recorder.in_root = True
                     self._on_forward(module, args, kwargs)
                 for group in _groups(state):
-                    recorder.open_span(self._units.number(group), SpanKind.FORWARD.value)
+                    recorder.open_span_once(self._units.number(group), SpanKind.FORWARD.value)
             return original(state, module, args, kwargs)
 
         return pre_forward

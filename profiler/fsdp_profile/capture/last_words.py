@@ -1,8 +1,9 @@
-"""Let the other ranks write their last window when one ran out of memory.
+"""Let the other ranks write their last window when one ran out of memory or was killed.
 
 The elastic agent ends all ranks at once when one fails. A rank whose collective broke with the failed one is then in
 the middle of its own exception, and what it recorded since the last step is lost. So, only when a rank's log says
-that it ran out of memory, the agent's SIGTERM waits until the others have written, a few seconds at most.
+that it ran out of memory, or its process died by a signal (the kernel's own answer to memory that ran out), the
+agent's SIGTERM waits until the others have written, a few seconds at most.
 """
 
 import json
@@ -36,7 +37,7 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
     original = PContext.close
 
     def close(context: Any, *args: Any, **kwargs: Any) -> None:
-        wait_for_last_words(run_dir, grace_s=grace_s)
+        wait_for_last_words(run_dir, grace_s=grace_s, num_killed=_num_killed(context))
         original(context, *args, **kwargs)
 
     PContext.close = close  # type: ignore[method-assign, assignment]
@@ -46,14 +47,25 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
         PContext.close = original  # type: ignore[method-assign]
 
 
-def wait_for_last_words(run_dir: Path, *, grace_s: float) -> bool:
-    """Wait until every rank's log has its end, if one of them ran out of memory; whether it waited at all."""
-    if not any(_ran_out_of_memory(path) for path in _logs(run_dir)):
+def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -> bool:
+    """Wait until every rank's log has its end, if one ran out of memory or was killed; whether it waited at all.
+
+    A killed rank writes no end.
+    """
+    logs = _logs(run_dir)
+    if not num_killed and not any(_ran_out_of_memory(path) for path in logs):
         return False
     until = time.monotonic() + grace_s
-    while time.monotonic() < until and not all(_has_end(path) for path in _logs(run_dir)):
+    while time.monotonic() < until and sum(map(_has_end, logs)) < len(logs) - num_killed:
         time.sleep(_POLL_S)
     return True
+
+
+def _num_killed(context: Any) -> int:
+    """Ranks of the agent that died by a signal; `subprocess_handlers` of SubprocessContext, torch 2.4 .. 2.15."""
+    handlers = getattr(context, "subprocess_handlers", {})
+    codes = [getattr(getattr(handler, "proc", None), "returncode", None) for handler in handlers.values()]
+    return sum(code is not None and code < 0 for code in codes)
 
 
 def _logs(run_dir: Path) -> list[Path]:

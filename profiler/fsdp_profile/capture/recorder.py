@@ -100,6 +100,11 @@ class Recorder:
         """A module's forward begins."""
         self.open_spans.append((unit, kind, now()))
 
+    def open_span_once(self, unit: int, kind: str) -> None:
+        """The same unless it is open already: a unit of several modules begins with the first of them."""
+        if all(opened[:2] != (unit, kind) for opened in self.open_spans):
+            self.open_span(unit, kind)
+
     def close_span(self, unit: int, kind: str) -> None:
         """A module's forward ends, and with it those inside that an exception cut off."""
         for i in range(len(self.open_spans) - 1, -1, -1):

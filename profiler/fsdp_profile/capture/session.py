@@ -156,7 +156,8 @@ class Session:
                 tag_held(self.recorder)
             self._use_nvml_device()
             recorder.first_forward_ns = now()
-            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns})
+            # A killed process writes no end: what it ran on is told now, and again at the end.
+            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns, "facts": _library_facts()})
         recorder.enter_phase(Phase.FORWARD if _is_grad_enabled() else Phase.EVALUATION)
 
     def _relieve(self) -> None:
@@ -227,6 +228,7 @@ class Session:
             self.sampler.sample()
             chunk["device"] = self.sampler.drain()
         chunk.update(self.recorder.drain())
+        chunk["receipt"] = {"hook_events": self.recorder.num_events, "flush_ns": self._flush_ns}
         self.writer.write("chunk", chunk)
         if self.writer.error is not None:
             self.patcher.lose("everything from here on", f"cannot write {self.writer.error}")

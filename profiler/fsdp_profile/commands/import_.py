@@ -1,9 +1,11 @@
 """Import traces and memory snapshots recorded by others.
 
-FILES are Kineto traces of torch.profiler (.json, .json.gz) and memory snapshots of torch.cuda.memory._dump_snapshot
-(.pickle), one of each a rank; a folder stands for such files in it. They become a run directory, to be opened with
-`fsdp-profile show` or `dashboard`. Nothing in a file is executed. A file's rank is that of --rank, else comes from its
-content, else its name, else the order given.
+FILES are Kineto traces of torch.profiler (.json, .json.gz) and memory snapshots
+of torch.cuda.memory._dump_snapshot (.pickle), one of each a rank; a folder
+stands for such files in it. They become a run directory, to be opened with
+`fsdp-profile show` or `dashboard`. Nothing in a file is executed. The rank of a
+file is that of --rank, else comes from its content, else its name, else the
+order given.
 """
 
 import argparse

@@ -8,6 +8,7 @@ whole run is one JSON document, whatever the section: bytes, ns, ratios.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import FsdpProfileError, InputError, UsageError
+from fsdp_profile.errors import FsdpProfileError, InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,8 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory, units, collectives, ranks or findings: that in full, instead of the overview",
     )  # fmt: skip
     parser.add_argument(
-        "--rank", type=int, metavar="R", help="the rank to show (default: the one with the highest peak)"
-    )
+        "--rank", type=int, metavar="R",
+        help="the rank whose units, collectives and steps are shown (default: the one with the highest peak)",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
 
 
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     reader = _Reader(open_run(args.run_path))
     page = reader.page(args.section, rank=args.rank)
     console().print(page)
+    for problem in reader.problems:
+        print(f"fsdp-profile: {problem}", file=sys.stderr)
     return 2 if reader.problems else 0
 
 
@@ -60,13 +64,18 @@ def _print_json(args: argparse.Namespace) -> int:
 
     from fsdp_profile.analysis.summary import run_summary
 
-    if args.rank is not None:
-        raise UsageError("--rank chooses what the tables show; --json has every rank in it, leave --rank out")
     found = open_run(args.run_path)
+    _check_rank(found, args.rank)
     with damage(found.path):
-        document = run_summary(found)
+        document = run_summary(found, rank=args.rank)
     print(json.dumps(document, indent=2, allow_nan=False))
     return 0
+
+
+def _check_rank(run: Run, rank: int | None) -> None:
+    if rank is not None and rank not in run.ranks:
+        have = ", ".join(map(str, run.ranks)) or "none"
+        raise InputError(f"{run.path}: rank {rank} recorded nothing here (ranks: {have})")
 
 
 class _Reader:
@@ -88,9 +97,7 @@ class _Reader:
         from fsdp_profile.report.parts import sections
         from fsdp_profile.report.ranks import ranks_report
 
-        if rank is not None and rank not in self.run.ranks:
-            have = ", ".join(map(str, self.run.ranks)) or "none"
-            raise InputError(f"{self.run.path}: rank {rank} recorded nothing here (ranks: {have})")
+        _check_rank(self.run, rank)
         ranks = self._ranks()
         rank = _worst(ranks) if rank is None else rank
         if section is None:

@@ -49,6 +49,8 @@ class CaptureLog:
     """Facts of the process."""
     end: dict[str, Any] | None = None
     """The closing record; None when the process was killed."""
+    so_far: dict[str, Any] = field(default_factory=dict)
+    """What the closing record would say, as far as it was known at the last flush."""
     failure: dict[str, Any] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     first_forward_ns: int | None = None
@@ -147,6 +149,7 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.units.update({int(row["unit"]): row for row in record["units"]})
         case "first_forward":
             log.first_forward_ns = int(record["t_ns"])
+            log.so_far.update(record.get("facts", {}))
         case "failure":
             log.failure = record
         case "end":
@@ -160,6 +163,7 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
 
 def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Columns]]) -> None:
     step = int(chunk["step"])
+    log.so_far.update(chunk.get("receipt", {}))
     log.buckets[step] = [u for u in log.units.values() if u["kind"] == "DDP_BUCKET"]
     for name in ("tags", "spans", "calls", "phases", "drops"):
         parts[name].append(_decode(log.words, chunk[name]))

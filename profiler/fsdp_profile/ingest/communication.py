@@ -5,6 +5,7 @@ calls from C++ and is seen only as `c10d::allreduce_` in backward, bucket after 
 the calling thread are issued in the same order in which `gloo:...` carries them out on its own threads.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -50,16 +51,46 @@ def carriers(log: CaptureLog) -> tuple[Array, Array]:
     issues = issues[np.argsort(start[issues], kind="stable")]
     carrying = np.flatnonzero(~is_issue)
     carrying = carrying[np.argsort(start[carrying], kind="stable")]
+    # By what may carry it: one queue for each transport, so that an operator on another group is not taken for it.
+    queues: dict[str, list[int]] = {}
+    for row in carrying.tolist():
+        queues.setdefault(_transport_word(names[row]), []).append(row)
+    place = dict.fromkeys(queues, 0)
     found = np.full(len(issues), -1, np.int64)
-    used = 0
-    for i, row in enumerate(issues):
-        while used < len(carrying) and start[carrying[used]] < start[row]:
-            used += 1
-        if used == len(carrying):
-            break
-        found[i] = carrying[used]
-        used += 1
+    for i, row in enumerate(issues.tolist()):
+        wanted = [word for word in _carriers_of(names[row], queues) if word in queues]
+        for word in wanted:
+            queue = queues[word]
+            while place[word] < len(queue) and start[queue[place[word]]] < start[row]:
+                place[word] += 1
+        ready = [word for word in wanted if place[word] < len(queues[word])]
+        if ready:
+            word = min(ready, key=lambda w: start[queues[w][place[w]]])
+            found[i] = queues[word][place[word]]
+            place[word] += 1
     return issues, found
+
+
+_CARRIED_BY = {
+    CollectiveKind.ALL_GATHER: ("all_gather", "allgather"),
+    CollectiveKind.REDUCE_SCATTER: ("reduce_scatter", "all_reduce", "allreduce"),
+    CollectiveKind.ALL_REDUCE: ("all_reduce", "allreduce"),
+    CollectiveKind.BROADCAST: ("broadcast",),
+    CollectiveKind.ALL_TO_ALL: ("all_to_all", "alltoall"),
+    CollectiveKind.BARRIER: ("barrier",),
+}
+"""Words in the name of a transport's operator; gloo carries a reduce-scatter as an all-reduce."""
+
+
+def _transport_word(name: str) -> str:
+    """'all_gather' of 'gloo:all_gather'."""
+    return name.rpartition(":")[2].split(" ")[0]
+
+
+def _carriers_of(name: str, transports: Iterable[str]) -> list[str]:
+    """Transports that may carry what an operator asks for; all of them where that is not known."""
+    parts = _CARRIED_BY.get(kind_of_c10d(name))
+    return [word for word in transports if parts is None or any(part in word for part in parts)]
 
 
 def transport_ends_ns(log: CaptureLog) -> Array:
@@ -93,8 +124,11 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     group = np.where(has_call, calls["group_size"][call] if len(calls["group_size"]) else 0, -1)
     unit = np.where(has_call, calls["unit"][call] if len(calls["unit"]) else NO_UNIT, NO_UNIT)
     step = clock.steps(issue_ns)
-    phase = clock.phase_names(clock.phase_index(issue_ns))
-    _fill_buckets(log, kinds, ~has_call, step, phase, unit, size, group)
+    phase_index = clock.phase_index(issue_ns)
+    phase = clock.phase_names(phase_index)
+    is_reduce = ~has_call & (np.array(kinds, object) == CollectiveKind.ALL_REDUCE.value)
+    is_reduce &= phase == Phase.BACKWARD.value
+    _fill_buckets(log, is_reduce, step, phase_index, unit, size, group)
     return {
         "kind": kinds,
         "start_ns": start_ns,
@@ -125,32 +159,23 @@ def call_around(start: Array, end: Array, t_ns: Array) -> Array:
 
 
 def _fill_buckets(
-    log: CaptureLog, kinds: list[str], is_free: Array, step: Array, phase: Array, unit: Array, size: Array, group: Array
+    log: CaptureLog, is_reduce: Array, step: Array, backward: Array, unit: Array, size: Array, group: Array
 ) -> None:
-    """DDP's reducer reduces its buckets in their order: the k-th all-reduce of a backward is bucket k.
-
-    Steps whose count is not a multiple of the buckets' are left alone (unused parameters, a comm hook).
-    """
-    is_reduce = is_free & (np.array(kinds, object) == CollectiveKind.ALL_REDUCE.value) & (phase == Phase.BACKWARD.value)
-    for number in np.unique(step[is_reduce]):
-        rows = np.flatnonzero(is_reduce & (step == number))
-        buckets = _layout(log, int(number), len(rows))
-        if not buckets:
-            continue
-        for position, row in enumerate(rows):
-            bucket = buckets[position % len(buckets)]
+    """DDP's reducer reduces its buckets in their order: the k-th all-reduce of a backward is bucket k."""
+    for number in np.unique(backward[is_reduce]):
+        rows = np.flatnonzero(is_reduce & (backward == number))
+        for bucket, row in zip(_layout(log, int(step[rows[0]]), len(rows)), rows.tolist(), strict=False):
             unit[row], size[row], group[row] = bucket["unit"], bucket["sharded_bytes"], bucket["replicate_size"]
 
 
 def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]]:
-    """The buckets that fit a step's all-reduces.
+    """The buckets of a backward with so many all-reduces: of the layouts told from its step on, the first that fits.
 
-    The reducer rebuilds its buckets at the second forward and tells so one step later: of the layouts from this step
-    on, the first with as many buckets as all-reduces counts, then the first of which they are a multiple.
+    The reducer rebuilds its buckets at the second forward and tells so one step later. Where none fits (that step was
+    never reached, unused parameters add an all-reduce, a comm hook makes its own) nothing is known: [].
     """
     later = [log.buckets[s] for s in sorted(log.buckets) if s >= step and log.buckets[s]]
-    fitting = [b for b in later if len(b) == num_reduced] or [b for b in later if num_reduced % len(b) == 0]
-    return fitting[0] if fitting else []
+    return next((buckets for buckets in later if len(buckets) == num_reduced), [])
 
 
 def with_handed_over(log: CaptureLog) -> Array:

@@ -29,6 +29,8 @@ class RankFacts:
     rank: int
     process: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] | None = None
+    known: dict[str, Any] = field(default_factory=dict)
+    """The closing record, or what of it was known when the process was killed."""
     failure: dict[str, Any] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     units: list[dict[str, Any]] = field(default_factory=list)
@@ -93,6 +95,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         rank=rank,
         process=log.rank,
         end=log.end,
+        known={**log.so_far, **(log.end or {})},
         failure=log.failure,
         model=log.model,
         units=list(log.units.values()),
@@ -106,7 +109,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
 
 def _rank_record(facts: RankFacts, exit_code: int | None) -> RankRecord:
     ending, message = _ending(facts, exit_code)
-    end = facts.end or {}
+    end = facts.known
     return RankRecord(
         rank=facts.rank,
         host=str(facts.process.get("host", "")),
@@ -133,7 +136,7 @@ def _ending(facts: RankFacts, exit_code: int | None) -> tuple[Ending, str]:
 
 def _receipt(run_dir: Path, facts: list[RankFacts], convert_ns: int) -> Receipt:
     raw = (p for f in facts for p in layout.raw_dir(run_dir, f.rank).glob("*") if p.is_file())
-    ends = [f.end or {} for f in facts]
+    ends = [f.known for f in facts]
     return Receipt(
         hook_events=sum(int(end.get("hook_events", 0)) for end in ends),
         allocator_events=sum(f.allocator_events for f in facts),
@@ -146,7 +149,7 @@ def _receipt(run_dir: Path, facts: list[RankFacts], convert_ns: int) -> Receipt:
 def _manifest(
     started: Manifest, facts: list[RankFacts], records: list[RankRecord], receipt: Receipt, world_size: int
 ) -> Manifest:
-    end: dict[str, Any] = next((f.end for f in facts if f.end), {})
+    end: dict[str, Any] = next((f.end for f in facts if f.end), {}) or next((f.known for f in facts if f.known), {})
     units = next((f.units for f in facts if f.units), [])
     model = next((f.model for f in facts if f.model), {})
     process: dict[str, Any] = next((f.process for f in facts if f.process), {})

@@ -289,7 +289,10 @@ def _manifest(job: _Job, name: str, command: list[str], convert_ns: int) -> Mani
         receipt=Receipt(raw_bytes=job.raw_bytes, convert_ns=convert_ns),
         complete=not job.refused and all(f.is_whole for f in found),
         extra={
-            "imported": [{"kind": kind, "rank": rank, "file": path.name} for (kind, rank), path in files],
+            "imported": [
+                {"kind": kind, "rank": rank, "file": path.name, "path": str(path.resolve())}
+                for (kind, rank), path in files
+            ],
             "process_groups": list(job.groups.values()),
         },
     )

@@ -49,10 +49,11 @@ def _whole(found: CollectiveSummary) -> str:
 
 def _step(per_step: StepTraffic | None) -> str:
     if per_step is None:
-        return "bytes not recorded: no complete step whose collectives are all of known size and group"
+        return "bytes not recorded: no complete step with collectives of known size and group"
     return (
         f"{bytes_text(per_step.size_bytes)} in whole arrays, {bytes_text(per_step.wire_bytes)} sent by this rank "
         f"if each is a ring (estimate); median of the complete steps"
+        + (f"; {per_step.num_unknown:,} calls of unknown size apart" if per_step.num_unknown else "")
     )
 
 
@@ -82,8 +83,8 @@ def across_report(found: Across | None) -> RenderableType | None:
     rows = [("matched", f"{found.num_matched:,} of {found.num_matched + found.num_unmatched:,} collectives")]
     rows += [("not matched", f"{count:,}: {why}") for why, count in found.unmatched.items()]
     if found.num_after_pause:
-        why = "right after a pause in which the capture wrote; their waits are left out"
-        rows.append(("not counted", f"{found.num_after_pause:,} {why}"))
+        why = f"of the waits in {found.num_after_pause:,} collectives: their last rank was in a pause of the capture"
+        rows.append(("not counted", f"{ns_text(found.paused_wait_ns)} {why}"))
     rows.append(("clocks", clock_text(found.clock)))
     title = heading("Across ranks", "waits summed over ranks, transfers from the last start on")
     parts: list[RenderableType] = [title]

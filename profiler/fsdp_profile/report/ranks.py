@@ -80,11 +80,11 @@ def _stragglers(late: Sequence[Straggler]) -> Grid:
             cells=[unit_cell(s.worst_unit) for s in late],
             justify="left",
         ),
-        Field(header="late by", cells=[ns_text(s.worst_unit_late_ns) for s in late]),
+        Field(header="late there in sum", cells=[ns_text(s.worst_unit_late_ns) for s in late]),
     ]
     steps = [
         Field(header="worst step", cells=[str(s.worst_step) for s in late]),
-        Field(header="late by", cells=[ns_text(s.worst_step_late_ns) for s in late]),
+        Field(header="late in it", cells=[ns_text(s.worst_step_late_ns) for s in late]),
     ]
     return Grid(key=[Field(header="rank", cells=[str(s.rank) for s in late])], groups=[counts, units, steps])
 
