@@ -50,7 +50,7 @@ class Category(Word):
     REDUCE_SCATTER = "REDUCE_SCATTER"
     """Buffers of gradient reductions: reduce-scatter inputs and outputs, HSDP all-reduce."""
     BUCKET = "BUCKET"
-    """DDP's gradient buckets that are not the gradients themselves, what a communication hook makes of them, scratch."""
+    """DDP's gradient buckets that are not the gradients themselves, what communication hooks make of them, scratch."""
     BUFFER = "BUFFER"
     """Module buffers."""
     INPUT = "INPUT"

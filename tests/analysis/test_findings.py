@@ -296,6 +296,20 @@ def test_replicas_whose_gradients_are_never_reduced() -> None:
         assert ("replicas-not-reduced" in rules(run)) is not reduced
 
 
+def test_an_optimizer_that_was_built_before_sharding() -> None:
+    """huggingface/accelerate, benchmarks/fsdp2: memory up and no training, the optimizer kept the old parameters."""
+    told_of = {"name": "AdamW", "num_params": 291, "num_foreign": 290, "foreign_bytes": 6 * GIB}
+    run = RunBuilder().alloc(at=1, size=GIB, category=PARAM).set(extra={"optimizers": [told_of]})
+    found = told(run, "optimizer-of-other-params")
+    assert found.claim == (
+        "AdamW holds 290 parameters that are not in the model, of 291 (6.00 GiB): stepping them trains nothing and "
+        "keeps them alive."
+    )
+    assert (str(found.severity), found.saves_bytes) == ("PROBLEM", 6 * GIB)
+    fine = {**told_of, "num_foreign": 0, "foreign_bytes": 0}
+    assert "optimizer-of-other-params" not in rules(run.set(extra={"optimizers": [fine]}))
+
+
 def test_checkpoints_that_need_more_than_training() -> None:
     run = RunBuilder().phase(Phase.FORWARD, 0, 50).phase(Phase.CHECKPOINT, 50, 100)
     run.alloc(at=1, size=GIB, category=PARAM).alloc(at=60, free=70, size=GIB, category=Category.TEMPORARY)

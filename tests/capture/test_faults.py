@@ -29,7 +29,7 @@ def claims(run: Run) -> dict[str, str]:
 EXPECTED = {
     "mixed-frozen": (
         "mixed-frozen",
-        f"3 (and 3 units like it) mixes {BLOCK // 2:,} trainable and {BLOCK // 2:,} frozen parameters (50.00 % "
+        f"0 (and 3 units like it) mixes {BLOCK // 2:,} trainable and {BLOCK // 2:,} frozen parameters (50.00 % "
         f"frozen): before its reduce-scatter it holds a gradient of all {BLOCK:,} elements, 2.00 MiB in 32 bit.",
     ),
     "no-wrap": (
@@ -57,6 +57,14 @@ def test_a_fault_is_named_with_its_value(tmp_path: Path, mode: str) -> None:
     units = run.table("units", rank=0)
     share = 2 if mode in ("mixed-frozen", "frozen") else 1
     assert numbers(units, "trainable_numel").sum() == 4 * BLOCK // share
+
+
+def test_an_optimizer_built_before_sharding_is_a_problem(tmp_path: Path) -> None:
+    found = {f.rule: f for f in findings(record("optimizer-first", tmp_path))}["optimizer-of-other-params"]
+    assert found.claim == (
+        f"AdamW holds 8 parameters that are not in the model, of 8 ({4 * BLOCK * 4 // MIB}.00 MiB): stepping them "
+        "trains nothing and keeps them alive."
+    )
 
 
 def test_a_tensor_kept_in_every_step_is_growth(tmp_path: Path) -> None:

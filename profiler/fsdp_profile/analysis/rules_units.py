@@ -203,6 +203,25 @@ def frozen_in_float32(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
+def optimizer_of_other_params(run: Run, peak: Peak) -> Iterator[Finding]:
+    """The optimizer was built before sharding: it steps parameters that the model does not have any more."""
+    for told in run.manifest.extra.get("optimizers", []):
+        foreign, size = int(told.get("num_foreign", 0)), int(told.get("foreign_bytes", 0))
+        if not foreign:
+            continue
+        yield Finding(
+            rule="optimizer-of-other-params",
+            severity=Severity.PROBLEM,
+            claim=f"{told.get('name', 'An optimizer')} holds {foreign} parameters that are not in the model, of "
+            f"{told.get('num_params', foreign)} ({bytes_text(size)}): stepping them trains nothing and keeps them "
+            "alive.",
+            evidence={"num_foreign": foreign, "num_params": int(told.get("num_params", foreign)), "bytes": size},
+            action="Build the optimizer after fully_shard or FullyShardedDataParallel: they replace the parameters.",
+            saves_bytes=size,
+            rank=peak.rank,
+        )
+
+
 def too_few_ranks(run: Run, peak: Peak) -> Iterator[Finding]:
     """What sharding gathers for a moment is much of what it saves."""
     units = _sharded(run, peak.rank)
@@ -274,6 +293,7 @@ RULES: Final = (
     deep_prefetch,
     mixed_frozen,
     frozen_in_float32,
+    optimizer_of_other_params,
     too_few_ranks,
     replicas_not_reduced,
 )

@@ -5,6 +5,7 @@ the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class LoopHooks:
         tag_grads: Callable[[], None],
         after_backward: Callable[[], None],
         when_quiet: Callable[[], None],
+        first_step: Callable[[Any], None],
     ) -> None:
         self._patcher = patcher
         self._recorder = recorder
@@ -38,6 +40,8 @@ class LoopHooks:
         self._tag_grads = tag_grads
         self._after_backward = after_backward
         self._when_quiet = when_quiet
+        self._first_step = first_step
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
         self._handles: list[Any] = []
         self._registration: list[Any] = []
         self._phase_before: list[Phase] = []
@@ -169,6 +173,9 @@ class LoopHooks:
     def _optimizer_begins(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with self._patcher.guarded("optimizer phase"):
             self._tracker.step_begins(optimizer)
+            if self._recorder.enabled and optimizer not in self._stepped:
+                self._stepped.add(optimizer)
+                self._first_step(optimizer)
             if self._recorder.enabled:
                 self._tag_grads()
                 for group in optimizer.param_groups:

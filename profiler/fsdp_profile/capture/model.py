@@ -81,3 +81,16 @@ def tag_held(recorder: Recorder) -> None:
 
 def _belongs(handle: Any, module: Any) -> bool:
     return any(getattr(m, "_handle", None) is handle for m in module.modules())
+
+
+def describe_optimizer(optimizer: Any, roots: list[Any]) -> dict[str, Any]:
+    """An optimizer's parameters, and those that are in none of the wrapped models: stepping them trains nothing."""
+    known = {id(param) for root in roots for param in root.parameters()}
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    foreign = [param for param in params if id(param) not in known]
+    return {
+        "name": type(optimizer).__name__,
+        "num_params": len(params),
+        "num_foreign": len(foreign),
+        "foreign_bytes": sum(nbytes(getattr(param, "_local_tensor", param)) for param in foreign),
+    }

@@ -10,6 +10,7 @@ import os
 import platform
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from fsdp_profile.capture.device import DeviceSampler
 from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.loop import LoopHooks
-from fsdp_profile.capture.model import describe_model, tag_held, tag_kept
+from fsdp_profile.capture.model import describe_model, describe_optimizer, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
@@ -56,6 +57,7 @@ class Session:
             tag_grads=self.ddp.tag_grads,
             after_backward=self.ddp.tag_waiting_grads,
             when_quiet=self._close_window,
+            first_step=self._optimizer_seen,
         )
         self.checkpoints = CheckpointHooks(self.patcher, self.recorder)
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
@@ -66,6 +68,7 @@ class Session:
         self._resumed_ns = now()
         """End of the last flush: the pause before it belongs to no step."""
         self._resumed_in_step = False
+        self._roots: weakref.WeakSet[Any] = weakref.WeakSet()
         self._part = 0
         """Of the step under way: how often it was written before its end."""
         self._rss_at_flush = 0
@@ -139,7 +142,13 @@ class Session:
     def _root_seen(self, module: Any) -> None:
         """The first forward of a root module: what it keeps and what it is."""
         tag_kept(module, self.recorder)
+        self._roots.add(module)
         self.writer.write("model", describe_model(module, self.units))
+
+    def _optimizer_seen(self, optimizer: Any) -> None:
+        """The first step of an optimizer: which of its parameters no wrapped model has."""
+        if self._roots:
+            self.writer.write("optimizer", describe_optimizer(optimizer, list(self._roots)))
 
     def _forward_begins(self, _module: Any, args: Any, kwargs: Any) -> None:
         """The root module's forward is about to run."""

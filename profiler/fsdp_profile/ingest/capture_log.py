@@ -53,6 +53,8 @@ class CaptureLog:
     """What the closing record would say, as far as it was known at the last flush."""
     failure: dict[str, Any] | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    optimizers: list[dict[str, Any]] = field(default_factory=list)
+    """One description for each, at its first step."""
     first_forward_ns: int | None = None
     units: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The last description of every unit."""
@@ -150,6 +152,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
         case "first_forward":
             log.first_forward_ns = int(record["t_ns"])
             log.so_far.update(record.get("facts", {}))
+        case "optimizer":
+            log.optimizers.append(record)
         case "failure":
             log.failure = record
         case "end":

@@ -34,6 +34,7 @@ class RankFacts:
     failure: dict[str, Any] | None = None
     model: dict[str, Any] = field(default_factory=dict)
     units: list[dict[str, Any]] = field(default_factory=list)
+    optimizers: list[dict[str, Any]] = field(default_factory=list)
     num_steps: int = 0
     allocator_events: int = 0
     has_collectives: bool = False
@@ -99,6 +100,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         failure=log.failure,
         model=log.model,
         units=list(log.units.values()),
+        optimizers=log.optimizers,
         num_steps=len(log.step_ends),
         allocator_events=events,
         has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
@@ -179,6 +181,9 @@ def _manifest(
         "receipt": receipt,
         "complete": bool(facts) and all(r.exit_code == 0 for r in records) and not was_lost,
     }
+    optimizers = next((f.optimizers for f in facts if f.optimizers), [])
+    if optimizers:
+        changed["extra"] = {**started.extra, "optimizers": optimizers}
     return Manifest(**{**{f: getattr(started, f) for f in started.__struct_fields__}, **changed})
 
 
