@@ -77,7 +77,17 @@ def test_hsdp_gathers_in_its_shard_group_and_reduces_the_shard_over_the_replicas
             # A group of one rank makes no collective at all.
             expected = sorted([*sharded, reduced]) if shards > 1 else [reduced]
             assert rows_of(run, rank=rank, step=step) == expected
+        groups = {
+            row["group_description"] for row in run.table("collectives", rank=rank).to_pylist() if row["step"] >= 0
+        }
+        assert groups == ({"mesh_shard", "mesh_replicate"} if shards > 1 else {"mesh_replicate"})
     assert str(run.manifest.strategy) == "HSDP"
+
+
+def test_the_groups_of_ddp_are_named_though_its_reducer_calls_from_outside_of_python(recorded: Recorded) -> None:
+    rows = recorded("ddp").table("collectives", rank=0).to_pylist()
+    reduced = [row for row in rows if row["step"] == 1 and row["kind"] == "ALL_REDUCE"]
+    assert {(row["group_description"], row["dtype"]) for row in reduced} == {("default_pg", "float32")}
 
 
 @pytest.mark.parametrize("suffix", ["", "_4"])

@@ -359,6 +359,19 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
             "overlapped_ns": 2,
             "by_kind": {"ALL_GATHER": {"count": 1, "bytes": 32, "ns": 10, "exposed_ns": 8}},
             "per_step": {"size_bytes": 32, "wire_bytes": 16, "num_steps": 1, "num_unknown": 0},
+            "by_group": [
+                {
+                    "group": "",
+                    "group_description": "",
+                    "group_size": 2,
+                    "count": 1,
+                    "bytes": 32,
+                    "ns": 10,
+                    "exposed_ns": 8,
+                    "algbw_bytes_per_s": None,
+                    "busbw_bytes_per_s": None,
+                }
+            ],
         },
         "time_by_step": [
             {

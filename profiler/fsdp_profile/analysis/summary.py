@@ -3,6 +3,7 @@
 Keys are stable. Absent measurements are null, with the reason in "not_recorded".
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 
 from fsdp_profile.analysis.across import Across, across_ranks, by_kind
 from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
+from fsdp_profile.analysis.collective_timeline import BY_GROUP, CallTotal, call_totals, collective_calls
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.findings import findings
 from fsdp_profile.analysis.growth import growth, kept_unsharded
@@ -49,6 +51,7 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
     rank = worst_rank(run) if rank is None else rank
     rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
     collectives = collective_summary(run, rank=rank) if rank is not None else None
+    across = across_ranks(run)
     not_recorded = dict(manifest.not_recorded)
     for field, why in why_null(run).items():
         if any(getattr(r, field, 0) is None for r in ranks):
@@ -81,9 +84,13 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
         "reported_rank": rank,
         "units": [_unit(u) for u in unit_summaries(run, rank=rank)] if rank is not None else [],
         "in_flight": [asdict(found) for found in in_flight(run, rank=rank)] if rank is not None else [],
-        "collectives": _collectives(collectives, step_traffic(run, rank=rank) if rank is not None else None),
+        "collectives": _collectives(
+            collectives,
+            step_traffic(run, rank=rank) if rank is not None else None,
+            call_totals(collective_calls(run, across, rank=rank), BY_GROUP) if rank is not None else (),
+        ),
         "time_by_step": _time(run, rank) if rank is not None else [],
-        "across_ranks": _across(across_ranks(run)),
+        "across_ranks": _across(across),
         "growth": _growth(run, rank) if rank is not None else [],
         "kept_unsharded": [asdict(kept) for kept in kept_unsharded(run, rank=rank)] if rank is not None else [],
         "post_mortems": [_post_mortem(found) for found in post_mortems(run)],
@@ -194,7 +201,9 @@ def _unit(summary: UnitSummary) -> dict[str, Any]:
     }
 
 
-def _collectives(summary: CollectiveSummary | None, per_step: StepTraffic | None) -> dict[str, Any] | None:
+def _collectives(
+    summary: CollectiveSummary | None, per_step: StepTraffic | None, by_group: Sequence[CallTotal]
+) -> dict[str, Any] | None:
     if summary is None:
         return None
     return {
@@ -211,6 +220,18 @@ def _collectives(summary: CollectiveSummary | None, per_step: StepTraffic | None
             for kind, total in summary.by_kind.items()
         },
         "per_step": asdict(per_step) if per_step is not None else None,
+        "by_group": [
+            {
+                **dict(zip(BY_GROUP, total.key, strict=True)),
+                "count": total.count,
+                "bytes": total.size_bytes,
+                "ns": total.total_ns,
+                "exposed_ns": total.exposed_ns,
+                "algbw_bytes_per_s": total.algbw_bytes_per_s,
+                "busbw_bytes_per_s": total.busbw_bytes_per_s,
+            }
+            for total in by_group
+        ],
     }
 
 

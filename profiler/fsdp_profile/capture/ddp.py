@@ -133,6 +133,7 @@ class DdpHooks(UnitHooks):
             numbers = self._buckets.setdefault(ddp, [])
             while len(numbers) < len(sizes):
                 numbers.append(self._units.reserve())
+            group = getattr(ddp, "process_group", None)
             first = next(iter(ddp.module.parameters()), None)
             dtype = first.dtype if first is not None else None
             for index, size in enumerate(sizes):
@@ -151,6 +152,8 @@ class DdpHooks(UnitHooks):
                         "replicate_size": int(log.get("world_size", 1)),
                         "reshard_after_forward": "",
                         "sharding": "",
+                        "group": str(getattr(group, "group_name", "")),
+                        "group_description": str(getattr(group, "group_desc", "")),
                     }
                 )
         return found

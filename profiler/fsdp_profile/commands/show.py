@@ -172,10 +172,11 @@ class _Reader:
 
     def _collectives(self, rank: int) -> RenderableType:
         from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
+        from fsdp_profile.analysis.collective_timeline import BY_GROUP, call_totals, collective_calls
         from fsdp_profile.analysis.collectives import collective_summary
         from fsdp_profile.analysis.traffic import step_traffic
         from fsdp_profile.report.breakdown import breakdown_report, directions_report
-        from fsdp_profile.report.collectives import across_report, collectives_report
+        from fsdp_profile.report.collectives import across_report, collectives_report, groups_report
         from fsdp_profile.report.parts import sections
 
         per_step = self._ask(step_traffic, rank)
@@ -183,7 +184,10 @@ class _Reader:
         time = breakdown_report(self._ask(step_breakdowns, rank) or {}, rank=rank)
         rows = self._ask(exposed_by_step, rank)
         directions = directions_report(rows, rank=rank) if rows is not None else None
-        return sections([mine, time, directions, across_report(self._across())])
+        across = self._across()
+        calls = self._ask(lambda run, *, rank: collective_calls(run, across, rank=rank), rank) if across else None
+        groups = groups_report(call_totals(calls, BY_GROUP), rank=rank) if calls is not None else None
+        return sections([mine, time, directions, groups, across_report(across)])
 
     def _findings(self) -> list[Finding]:
         from fsdp_profile.analysis.findings import findings

@@ -128,7 +128,8 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     phase = clock.phase_names(phase_index)
     is_reduce = ~has_call & (np.array(kinds, object) == CollectiveKind.ALL_REDUCE.value)
     is_reduce &= phase == Phase.BACKWARD.value
-    _fill_buckets(log, is_reduce, step, phase_index, unit, size, group)
+    texts = {name: _of_calls(calls[name], call) for name in ("group", "group_description", "dtype")}
+    _fill_buckets(log, is_reduce, step, phase_index, {"unit": unit, "size": size, "group_size": group, **texts})
     return {
         "kind": kinds,
         "start_ns": start_ns,
@@ -140,7 +141,7 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
         "size_bytes": [int(s) if s >= 0 else None for s in size],
         "group_size": [int(g) if g >= 0 else None for g in group],
         "transport": carried_by,
-        **{name: (_of_calls(calls[name], call), vocabulary) for name in ("group", "group_description", "dtype")},
+        **{name: (codes, log.words.list) for name, codes in texts.items()},
     }
 
 
@@ -158,14 +159,15 @@ def call_around(start: Array, end: Array, t_ns: Array) -> Array:
     return np.where((start[candidate] <= t_ns) & (end[candidate] >= t_ns), candidate, -1)
 
 
-def _fill_buckets(
-    log: CaptureLog, is_reduce: Array, step: Array, backward: Array, unit: Array, size: Array, group: Array
-) -> None:
+def _fill_buckets(log: CaptureLog, is_reduce: Array, step: Array, backward: Array, columns: dict[str, Array]) -> None:
     """DDP's reducer reduces its buckets in their order: the k-th all-reduce of a backward is bucket k."""
     for number in np.unique(backward[is_reduce]):
         rows = np.flatnonzero(is_reduce & (backward == number))
         for bucket, row in zip(_layout(log, int(step[rows[0]]), len(rows)), rows.tolist(), strict=False):
-            unit[row], size[row], group[row] = bucket["unit"], bucket["sharded_bytes"], bucket["replicate_size"]
+            columns["unit"][row], columns["size"][row] = bucket["unit"], bucket["sharded_bytes"]
+            columns["group_size"][row] = bucket["replicate_size"]
+            for name in ("group", "group_description", "dtype"):
+                columns[name][row] = log.words.code(str(bucket.get(name, "")))
 
 
 def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """Collectives by kind: of one rank how much of their time was exposed, over all ranks what was wait and transfer."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Group, RenderableType
@@ -7,12 +8,13 @@ from rich.text import Text
 
 from fsdp_profile.analysis.across import Across, by_kind
 from fsdp_profile.analysis.clocks import Alignment
+from fsdp_profile.analysis.collective_timeline import CallTotal
 from fsdp_profile.analysis.collectives import CollectiveSummary
 from fsdp_profile.analysis.stragglers import NeverJoined
 from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.humanize import bytes_text, ns_text, rate_text, ratio_text, unit_text
 from fsdp_profile.report.palette import FAILURE, QUIET
-from fsdp_profile.report.parts import Field, Grid, facts, heading, lines
+from fsdp_profile.report.parts import Field, Grid, Name, facts, heading, lines
 
 MAX_CLOCKS: Final = 4
 """Ranks whose clock is named."""
@@ -41,6 +43,33 @@ def collectives_report(
     )
     rows = [("in all", _whole(found)), ("exposed", _exposed(found)), ("a step", _step(per_step))]
     return Group(title, grid, Text(), facts(rows))
+
+
+def groups_report(totals: Sequence[CallTotal], *, rank: int) -> RenderableType | None:
+    """Calls by process group (totals by BY_GROUP); None without any."""
+    if not totals:
+        return None
+    names = [" ".join(filter(None, [description, group])) or "not recorded" for group, description, _ in
+             (total.key for total in totals)]  # fmt: skip
+    grid = Grid(
+        key=[
+            Field(header="group", cells=[Name(name) for name in names], justify="left"),
+            Field(header="ranks", cells=["-" if t.key[2] is None else str(t.key[2]) for t in totals]),
+        ],
+        groups=[
+            [
+                Field(header="calls", cells=[f"{t.count:,}" for t in totals]),
+                Field(header="bytes", cells=[bytes_text(t.size_bytes) for t in totals]),
+                Field(header="time", cells=[ns_text(t.total_ns) for t in totals]),
+                Field(header="exposed", cells=[ns_text(t.exposed_ns) for t in totals]),
+            ],
+            [
+                Field(header="algbw", cells=[rate_text(t.algbw_bytes_per_s) for t in totals]),
+                Field(header="busbw", cells=[rate_text(t.busbw_bytes_per_s) for t in totals]),
+            ],
+        ],
+    )
+    return Group(heading("By process group", f"rank {rank}; bandwidths are medians over matched collectives"), grid)
 
 
 def _whole(found: CollectiveSummary) -> str:
