@@ -21,6 +21,7 @@ def main() -> None:
     pages = [
         st.Page(VIEWS / "overview.py", title="Overview", icon=":material/stacked_bar_chart:", default=True),
         st.Page(VIEWS / "memory.py", title="Memory", icon=":material/area_chart:"),
+        st.Page(VIEWS / "source.py", title="Source", icon=":material/code:"),
         st.Page(VIEWS / "units.py", title="Units", icon=":material/view_timeline:"),
         st.Page(VIEWS / "collectives.py", title="Collectives", icon=":material/swap_horiz:"),
         st.Page(VIEWS / "ranks.py", title="Ranks", icon=":material/grid_view:"),

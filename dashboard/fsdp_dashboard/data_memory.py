@@ -5,6 +5,7 @@ Cached and guarded as data.py is.
 
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,8 @@ from fsdp_profile.analysis.growth import Growth, KeptUnsharded
 from fsdp_profile.analysis.postmortem import PostMortem
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import StepLedger
-from fsdp_profile.analysis.waterfall import Waterfall
+from fsdp_profile.analysis.waterfall import Communicator, Waterfall
+from fsdp_profile.ingest.tables import numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +30,17 @@ class Failures:
     """Those after which the script went on."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstUse:
+    """A communicator and when it was first used."""
+
+    communicator: Communicator
+    step: int | None
+    """None before the first step that was recorded."""
+    in_step_ns: int | None
+    """From the step's begin."""
+
+
 def failures(ref: RunRef, run: RunFacts) -> Failures:
     """What failed; of a run that came to its end nothing was fatal, of an imported one its end is not known."""
     found: list[PostMortem] = ask(postmortem.post_mortems, ref)
@@ -38,6 +51,23 @@ def failures(ref: RunRef, run: RunFacts) -> Failures:
 def waterfall(ref: RunRef, *, rank: int, event: int | None = None) -> Waterfall | None:
     """From what tensors hold to what the device has in use, at an event or at the peak; None on CPU."""
     found: Waterfall | None = ask(device.waterfall, ref, rank=rank, event=event)
+    return found
+
+
+def communicators(ref: RunRef, *, rank: int) -> list[FirstUse]:
+    """The process groups of a rank's collectives, in order of their first one."""
+    found: list[FirstUse] = ask(_communicators, ref, rank=rank)
+    return found
+
+
+def _communicators(run: Run, *, rank: int) -> list[FirstUse]:
+    steps = run.table("steps", rank=rank).sort_by("start_ns")
+    start, number = numbers(steps, "start_ns"), numbers(steps, "step")
+    found = []
+    for one in device.communicators(run, rank=rank):
+        row = int(np.searchsorted(start, one.first_ns, side="right")) - 1
+        step, in_step_ns = (int(number[row]), one.first_ns - int(start[row])) if row >= 0 else (None, None)
+        found.append(FirstUse(communicator=one, step=step, in_step_ns=in_step_ns))
     return found
 
 

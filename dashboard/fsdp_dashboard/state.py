@@ -15,12 +15,14 @@ RUN: Final = "run"
 RANK: Final = "rank"
 STEP: Final = "step"
 UNITS_RUN: Final = "units_run"
+LINE: Final = "line"
 
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
 ALL_STEPS: Final = "all"
 ALL_RANKS: Final = "all"
 MOST_EXPOSED_STEP: Final = "most exposed"
+MOST_BYTES_LINE: Final = "most bytes"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,13 +37,15 @@ class Selection:
     """None: of each run the step of the peak; of collectives the one with most exposed time."""
     all_steps: bool = False
     units_run: RunRef | None = None
-    """The run of the pages that show one (units, collectives, traces); None: the first one."""
+    """The run of the pages that show one (source, units, collectives, traces); None: the first one."""
+    line: str | None = None
+    """A source line as the picker calls it; None: the one with most bytes."""
 
     def query(self) -> dict[str, list[str]]:
         """The query parameters of a link to this selection."""
         step = ALL_STEPS if self.all_steps else self.step
         rank = ALL_RANKS if self.all_ranks else self.rank
-        chosen = {RANK: rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label}
+        chosen = {RANK: rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label, LINE: self.line}
         found = {key: [str(value)] for key, value in chosen.items() if value is not None}
         return {RUN: [ref.label for ref in self.runs], **found}
 
@@ -88,10 +92,16 @@ def pick_units_run(refs: Sequence[RunRef]) -> None:
     st.selectbox("Run", [ref.label for ref in refs], key=UNITS_RUN, bind="query-params")
 
 
+def pick_line(names: Iterable[str]) -> None:
+    """The picker of source lines; by default the line with most bytes."""
+    st.selectbox("Line", [MOST_BYTES_LINE, *names], key=LINE, bind="query-params")
+
+
 def current(catalogue: Catalogue) -> Selection:
     """The selection as the widgets drawn so far say."""
     chosen = st.session_state.get(RUN) or []
     rank, step = st.session_state.get(RANK), st.session_state.get(STEP)
+    line = st.session_state.get(LINE)
     return Selection(
         runs=tuple(catalogue.runs[label] for label in chosen if label in catalogue.runs),
         rank=_number(rank),
@@ -99,6 +109,7 @@ def current(catalogue: Catalogue) -> Selection:
         step=_number(step),
         all_steps=step == ALL_STEPS,
         units_run=catalogue.runs.get(st.session_state.get(UNITS_RUN) or ""),
+        line=None if line == MOST_BYTES_LINE else line,
     )
 
 

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from fsdp_dashboard.charts.labels import byte_scale
+from fsdp_dashboard.data_memory import FirstUse
 from fsdp_dashboard.tables import size_cells, step_name, unit_name
 from fsdp_profile.analysis.growth import Site
 from fsdp_profile.analysis.postmortem import OtherRank, PostMortem
 from fsdp_profile.analysis.waterfall import StreamPool, Waterfall
-from fsdp_profile.humanize import bytes_text, unit_text
+from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 
 
 def waterfall_table(found: Waterfall) -> pa.Table:
@@ -48,6 +49,24 @@ def pools_table(pools: Sequence[StreamPool]) -> pa.Table:
             f"largest free ({scale.name})": size_cells([p.largest_free_bytes for p in pools], scale),
         }
     )
+
+
+def communicators_table(found: Sequence[FirstUse]) -> pa.Table:
+    """One row per process group, in order of first use."""
+    return pa.table(
+        {
+            "communicator": [" ".join(filter(None, [f.communicator.description, f.communicator.group])) for f in found],
+            "ranks": pa.array([f.communicator.group_size for f in found], pa.int64()),
+            "first used": pa.array([_first_use(f) for f in found], pa.string()),
+        }
+    )
+
+
+def _first_use(found: FirstUse) -> str | None:
+    if found.step is None:
+        return None
+    step = step_name(found.step) if found.step < 0 else f"step {found.step}"
+    return f"{step}, after {ns_text(found.in_step_ns)}"
 
 
 def sites_table(sites: Sequence[Site], names: Mapping[int, str]) -> pa.Table:

@@ -19,6 +19,9 @@ from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.schema import Ending, Strategy
 
 _MAX_CODE_CHARS = 400
+_MAX_PROSE_CHARS = 1000
+_MAX_WORD_CHARS = 40
+_PLAIN_WORD = re.compile(r"\(?(?:[^\W\d_]+(?:-[^\W\d_]+)*(?:'s)?|[+-]?\d[\d.,-]*|%)[.,;:)]*")
 _NAMED_PARTS = 3
 """Categories named in a sentence."""
 _NAMED_RANKS = 8
@@ -44,6 +47,31 @@ def code(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     pad = " " if longest else ""
     return f"{'`' * (longest + 1)}{pad}{line}{pad}{'`' * (longest + 1)}"
+
+
+def prose(sentence: str) -> str:
+    """A sentence with names from a run in it: words and numbers as they are, all other words as code spans.
+
+    Markdown has no way to escape an address or the name of an emoji; in a code span all of them are text.
+
+    >>> print(prose("Unit layers.3 keeps 1.5 MiB: <b> :smile: www.a.b are names."))
+    Unit `layers.3` keeps 1.5 MiB: `<b> :smile: www.a.b` are names.
+    """
+    told: list[tuple[bool, list[str]]] = []
+    for number, word in enumerate(sentence[:_MAX_PROSE_CHARS].split()):
+        is_plain = _PLAIN_WORD.fullmatch(word) is not None and len(word) <= _MAX_WORD_CHARS
+        is_plain = is_plain and not (number == 0 and re.fullmatch(r"\d+[.)]|[+-]", word))  # the mark of a list
+        if not told or told[-1][0] is not is_plain:
+            told.append((is_plain, []))
+        told[-1][1].append(word)
+    return " ".join(" ".join(words) if is_plain else _named(" ".join(words)) for is_plain, words in told)
+
+
+def _named(words: str) -> str:
+    """A code span; the sentence's own punctuation comes after it."""
+    tail = re.search(r"(?:(?<=\))[.,;:]|[.,;])*$", words)
+    end = len(words) if tail is None or tail.start() == 0 else tail.start()
+    return code(words[:end]) + words[end:]
 
 
 def verdict_of_run(run: RunFacts) -> str:
@@ -185,7 +213,8 @@ def matched(found: Across) -> str:
     pauses = ""
     if found.num_after_pause:
         pauses = (
-            f" {found.num_after_pause:,} came right after a pause in which the capture wrote; their waits are left out."
+            f" {ns_text(found.paused_wait_ns)} of the waits in {found.num_after_pause:,} of them are left out: the last "
+            "rank was in a pause in which the capture wrote."
         )
     return (
         f"{found.num_matched:,} of {whole:,} collectives were matched across ranks{'; ' + why if why else ''}.{pauses}"

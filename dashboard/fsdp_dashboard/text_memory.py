@@ -10,6 +10,10 @@ from fsdp_profile.humanize import bytes_text, unit_text
 from fsdp_profile.schema import SETUP_STEP, TEARDOWN_STEP
 
 WORTH: Final = "What each alone would save; they do not add up."
+COMMUNICATORS: Final = (
+    "Process groups that communicated, in order of their first collective. Each has a communicator, whose buffers are "
+    "outside PyTorch's allocator; how large they are is not recorded."
+)
 POOLS: Final = "Cached: reserved, in no block; only allocations of the same stream and pool can use it."
 
 

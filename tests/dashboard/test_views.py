@@ -21,8 +21,8 @@ from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import Ending, Strategy
 
 APP = Path(fsdp_dashboard.__file__).with_name("app.py")
-PAGES = ("overview", "memory", "units", "collectives", "ranks", "traces")
-OF_ONE_RUN = ("units", "collectives", "traces")
+PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces")
+OF_ONE_RUN = ("source", "units", "collectives", "traces")
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"
 MIB = 1 << 20
 

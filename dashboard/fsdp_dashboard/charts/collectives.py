@@ -195,7 +195,7 @@ def _hover(call: dict[str, Any], step: StepCalls) -> str:
     if exposed is not None:
         lines.append(f"exposed {ns_text(exposed)} ({ratio_text(exposed / length if length else None)})")
     if call["collective"] is not None:
-        pause = ", in a pause of the capture" if call["after_pause"] else ""
+        pause = f" ({ns_text(call['paused_ns'])} of it in a pause of the capture)" if call["paused_ns"] else ""
         lines.append(f"waited {ns_text(call['wait_ns'])}{pause}, transfer {ns_text(call['transfer_ns'])}")
     if call["busbw_bytes_per_s"] is not None:
         algbw, busbw = rate_text(call["algbw_bytes_per_s"]), rate_text(call["busbw_bytes_per_s"])

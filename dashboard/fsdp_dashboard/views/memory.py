@@ -100,6 +100,10 @@ def device(ref: RunRef, *, rank: int, event: int | None) -> None:
     if remark:
         st.caption(remark)
     parts.table(tables_memory.waterfall_table(found), key=f"levels {ref.label}")
+    groups = data_memory.communicators(ref, rank=rank)
+    if groups:
+        parts.table(tables_memory.communicators_table(groups), key=f"communicators {ref.label}")
+        st.caption(text_memory.COMMUNICATORS)
     if found.pools:
         parts.table(tables_memory.pools_table(found.pools), key=f"pools {ref.label}")
         st.caption(text_memory.POOLS)

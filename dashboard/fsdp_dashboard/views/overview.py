@@ -1,16 +1,31 @@
 """Overview: where the memory went, in one sentence and one picture."""
 
+import contextlib
+
 import streamlit as st
 
-from fsdp_dashboard import data, data_memory, parts, state, tables, tables_memory, text, text_memory
+from fsdp_dashboard import (
+    data,
+    data_findings,
+    data_memory,
+    parts,
+    state,
+    tables,
+    tables_memory,
+    text,
+    text_findings,
+    text_memory,
+)
 from fsdp_dashboard.charts.overview import PeakBar, composition_figure
 from fsdp_dashboard.charts.waterfall import waterfall_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.data_memory import Failures
 from fsdp_dashboard.state import Selection
+from fsdp_profile.errors import FsdpProfileError
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
 
 OOM_ICON = ":material/memory_alt:"
+MAX_FINDINGS = 6  # of a run; the others are behind an expander
 
 Runs = list[tuple[RunRef, RunFacts]]
 
@@ -35,6 +50,9 @@ def page() -> None:
         alone(*measured[0])
     elif measured:
         compared(measured)
+    for ref, _ in measured:
+        with parts.told(ref.label):
+            findings(ref, is_alone=len(measured) == 1)
     about(runs)
     onward(chosen)
 
@@ -69,6 +87,7 @@ def onward(chosen: Selection) -> None:
     to = chosen.query()
     row = st.container(horizontal=True)
     row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
+    row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
     row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
     row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
     row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
@@ -80,7 +99,9 @@ def alone(ref: RunRef, run: RunFacts) -> None:
     worst = run.worst
     if worst is None or worst.peak is None:
         return
-    why = data.not_recorded(ref)
+    why: dict[str, str] = {}
+    with contextlib.suppress(FsdpProfileError):  # told below, where all of it is listed
+        why = data.not_recorded(ref)
 
     def reason(field: str) -> str | None:
         return text.code(why[field]) if field in why else None
@@ -119,6 +140,29 @@ def compared(runs: Runs) -> None:
         parts.section("By category at the peak")
         names = tables.column_names([run for _, run in runs])
         parts.table(tables.comparison_table(found, names), key="by_category")
+
+
+def findings(ref: RunRef, *, is_alone: bool) -> None:
+    """What the run says about itself, and why one that shards is not smaller."""
+    found, reasons = data_findings.findings(ref), data_findings.why_not_smaller(ref)
+    label = None if is_alone else ref.label
+    parts.section("Findings", label)
+    st.caption(text_findings.WORST_RANK if found else text_findings.NO_FINDINGS)
+    lines = text_findings.told(found)
+    each_opens(lines[:MAX_FINDINGS])
+    if len(lines) > MAX_FINDINGS:
+        with st.expander(f"{len(lines) - MAX_FINDINGS} more"):
+            each_opens(lines[MAX_FINDINGS:])
+    if reasons:
+        parts.section("Why is FSDP not smaller?", label)
+        st.markdown("\n".join(f"- {text_findings.reason(test)}" for test in reasons))
+
+
+def each_opens(lines: list[tuple[str, str]]) -> None:
+    """One line each, with more behind it."""
+    for line, more in lines:
+        with st.expander(line):
+            st.markdown(more)
 
 
 def about(runs: Runs) -> None:
