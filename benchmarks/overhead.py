@@ -1,8 +1,8 @@
-"""Step time with and without recording: the same script bare, with hooks only, with allocator events, with all.
+"""CPU time of a step with and without recording: the same script bare, with hooks, with allocator events, with all.
 
-The four are run in turn, several rounds; ratios are taken within a round, and the median over rounds is printed.
-"forward + backward" is what the recording adds inside a step; "whole step" has also the pause after it, in which a
-recorded step is written.
+The four are run in turn, several rounds; ratios are taken within a round, and the median over rounds is printed. CPU
+time of the rank, all its threads: on a shared machine wall time says more about the neighbours. "forward + backward" is
+what the recording adds inside a step; "whole step" has also the pause after it, in which a recorded step is written.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "timed_fsdp2.py"
-STEPS = 12
+STEPS = 13
 WARM_UP = 3
 MODES = {
     "hooks and tags": ["--no-allocator", "--no-kineto"],
@@ -25,7 +25,7 @@ MODES = {
 
 
 def step_times(command: list[str]) -> tuple[float, float]:
-    """Median ns of forward + backward, and of the whole step, after the warm-up."""
+    """Median CPU ns of forward + backward, and of the whole step, after the warm-up."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", *command, str(SCRIPT), "--steps", str(STEPS)],
@@ -52,7 +52,7 @@ def main() -> None:
                 found = step_times(command)
             inside[mode].append(found[0] / bare[0])
             whole[mode].append(found[1] / bare[1])
-    print(f"bare: {statistics.median(b[1] for b in bare_ns) / 1e6:.1f} ms a step (2 gloo ranks, median)")
+    print(f"bare: {statistics.median(b[1] for b in bare_ns) / 1e6:.1f} ms of CPU a step (one of 2 gloo ranks, median)")
     print(f"{'recorded':28}{'forward + backward':>20}{'whole step':>14}")
     for mode in MODES:
         print(f"{mode:28}{statistics.median(inside[mode]):>19.2f}x{statistics.median(whole[mode]):>13.2f}x")

@@ -1,4 +1,7 @@
-"""Take the pictures of docs/images from the sample runs, in headless Chromium. Run by `make screenshots`."""
+"""Take the pictures of docs/images from the sample runs, in headless Chromium. Run by `make screenshots`.
+
+The sample runs have no source lines: one with them is recorded first, on two CPU ranks.
+"""
 
 import shutil
 import socket
@@ -19,7 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
 PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces")
-OF_ONE_RUN = ("source", "units", "collectives", "traces")
+RECORDED = "gpt-fsdp2-stacks"
+OF_ONE_RUN = ("units", "collectives", "traces")
 MAX_BYTES = 250_000  # a larger picture is kept with 256 colours
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
@@ -30,9 +34,13 @@ def main(folder: Path, *, sizes: dict[str, tuple[int, int]], themes: tuple[str, 
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = int(s.getsockname()[1])
-    shown = [ROOT / "sample_runs" / name for name in RUNS]
+    work = tempfile.mkdtemp()
+    shown = [*(ROOT / "sample_runs" / name for name in RUNS), _record(Path(work) / RECORDED)]
     server = subprocess.Popen(
-        launch.command(shown, port=port, browser=False), env=launch.environment(shown), stdout=subprocess.DEVNULL
+        launch.command(shown, port=port, browser=False),
+        env=launch.environment(shown),
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,  # the code is looked for here
     )
     address = f"http://127.0.0.1:{port}"
     try:
@@ -55,10 +63,18 @@ def main(folder: Path, *, sizes: dict[str, tuple[int, int]], themes: tuple[str, 
     finally:
         server.terminate()
         server.wait(timeout=20)
+        shutil.rmtree(work)
+
+
+def _record(path: Path) -> Path:
+    words = ["-m", "fsdp_profile", "run", "-n", "2", "--stacks", "--no-kineto", "--steps", "0:2", "-o", str(path)]
+    subprocess.run([sys.executable, *words, "examples/train_fsdp2.py", "--steps", "2"], cwd=ROOT, check=True)
+    return path
 
 
 def _shoot(page: Page, address: str, name: str, path: Path) -> None:
-    query = urlencode([("run", run) for run in RUNS] + ([("units_run", RUNS[1])] if name in OF_ONE_RUN else []))
+    runs = (RECORDED,) if name == "source" else RUNS
+    query = urlencode([("run", run) for run in runs] + ([("units_run", RUNS[1])] if name in OF_ONE_RUN else []))
     page.goto(f"{address}/{'' if name == 'overview' else name}?{query}")
     page.wait_for_selector(".js-plotly-plot, [data-testid='stDataFrame'], [data-testid='stTable']", timeout=60_000)
     page.wait_for_timeout(2500)

@@ -213,8 +213,8 @@ def matched(found: Across) -> str:
     pauses = ""
     if found.num_after_pause:
         pauses = (
-            f" {ns_text(found.paused_wait_ns)} of the waits in {found.num_after_pause:,} of them are left out: the last "
-            "rank was in a pause in which the capture wrote."
+            f" {ns_text(found.paused_wait_ns)} of the waits in {found.num_after_pause:,} of them are left out: the "
+            "last rank was in a pause in which the capture wrote."
         )
     return (
         f"{found.num_matched:,} of {whole:,} collectives were matched across ranks{'; ' + why if why else ''}.{pauses}"

@@ -14,22 +14,22 @@ def test_lines_hold_what_is_live_at_the_event_largest_first() -> None:
     run = RunBuilder()
     run.alloc(at=1, size=2 * KIB, site="models/gpt.py:12 forward")
     run.alloc(at=2, size=3 * KIB, site="models/gpt.py:12 forward", category=Category.TEMPORARY)
-    run.alloc(at=3, size=4 * KIB, site="train.py:40 main", category=Category.OPTIMIZER_STATE)
+    run.alloc(at=3, size=4 * KIB, site="my code/train.py:40 main", category=Category.OPTIMIZER_STATE)
     run.alloc(at=4, size=1 * KIB).alloc(at=9, size=64 * KIB, site="train.py:50 main")
     lines = source_lines(run.build(), rank=0, event=3)
     assert lines == [
         SourceLine(file="models/gpt.py", line=12, function="forward", size_bytes=5 * KIB, num_blocks=2,
                    by_category={Category.TEMPORARY: 3 * KIB, Category.ACTIVATION: 2 * KIB}),
-        SourceLine(file="train.py", line=40, function="main", size_bytes=4 * KIB, num_blocks=1,
+        SourceLine(file="my code/train.py", line=40, function="main", size_bytes=4 * KIB, num_blocks=1,
                    by_category={Category.OPTIMIZER_STATE: 4 * KIB}),
     ]  # fmt: skip
     page = printed(source_lines_report(lines, peak_bytes=10 * KIB), width=80)
     assert [line.rstrip() for line in page.splitlines()] == [
         "Source lines at the peak  90.0 % of the peak has a line of own code",
-        "   bytes  blocks  mostly           line              function",
-        "─────────────────────────────────────────────────────────────",
-        "5.00 KiB       2  TEMPORARY        models/gpt.py:12  forward",
-        "4.00 KiB       1  OPTIMIZER_STATE  train.py:40       main",
+        "   bytes  blocks  mostly           line                 function",
+        "────────────────────────────────────────────────────────────────",
+        "5.00 KiB       2  TEMPORARY        models/gpt.py:12     forward",
+        "4.00 KiB       1  OPTIMIZER_STATE  my code/train.py:40  main",
     ]
 
 

@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from builder import RunBuilder
 from playwright.sync_api import expect, sync_playwright
 
 from fsdp_dashboard import launch
@@ -211,6 +212,36 @@ def test_a_run_out_of_memory_opens_with_it(visit, runs, on_device, size):
         drawn(page, count=2)
         expect(page.get_by_test_id("stHtml").nth(1)).to_contain_text("outside: this process")
         assert "90.00 MiB" in " ".join(page.locator(".annotation-text").all_text_contents())
+    finally:
+        shutil.rmtree(run.path)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_findings_open_and_say_what_to_do(visit, size):
+    page = visit(size, "/?run=fsdp2")
+    drawn(page)
+    first = page.get_by_test_id("stExpander").first
+    expect(first).to_contain_text("explains")
+    first.locator("summary").click()
+    expect(first).to_contain_text("explained in docs/findings.md")
+    expect(page.get_by_test_id("stMain")).to_contain_text("Is the model wrapped in units?")
+    is_narrow(page)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_source_draws_the_lines_and_the_code(visit, runs, size):
+    here = Path(__file__).resolve().relative_to(Path.cwd())
+    run = RunBuilder("lines", path=runs[0].path.parent / "lines").alloc(at=1, size=3 << 20, site=f"{here}:1 <b>")
+    run.alloc(at=2, size=1 << 20, site="gone.py:7 f").build()
+    try:
+        page = visit(size, "/source?run=lines")
+        drawn(page)
+        labels = page.locator(".annotation-text").all_text_contents()
+        assert labels == [f"3.00 MiB · {here}:1 <b>", "1.00 MiB · gone.py:7 f"]
+        expect(page.get_by_test_id("stCode")).to_contain_text('3.00 MiB   1 | """The real server in a real browser')
+        page = visit(size, "/source?run=lines&line=gone.py%3A7+f")
+        drawn(page)
+        expect(page.get_by_test_id("stAlert")).to_contain_text("gone.py: source file is not here")
     finally:
         shutil.rmtree(run.path)
 

@@ -15,6 +15,7 @@ from fsdp_profile.schema import (
     SETUP_STEP,
     TEARDOWN_STEP,
     Category,
+    CollectiveKind,
     Ending,
     Phase,
     SpanKind,
@@ -75,7 +76,27 @@ def test_a_run_on_cpu_has_no_device_at_all(opened, make_run):
     app = opened(make_run("fsdp2").path, page="memory")
     assert "Device" not in said(app)
     assert not has_table(app, "level")
+    assert not has_table(app, "communicator")
     assert len(figures(app)) == 1
+
+
+def test_the_communicators_stand_beside_the_device_in_order_of_first_use(opened, tmp_path, on_device):
+    run = on_device(tmp_path / "d").step(SETUP_STEP, 0, 4).step(0, 4, 2 * 10**9)
+    shard = {"group": "1", "group_description": "mesh_shard", "group_size": 8}
+    run.collective(CollectiveKind.ALL_GATHER, 3_000_004, 3_000_009, **shard)
+    run.collective(CollectiveKind.ALL_GATHER, 1, 2, group="0", group_description="default_pg", step=SETUP_STEP)
+    run.collective(CollectiveKind.REDUCE_SCATTER, 7, 8, **shard)
+    app = opened(run.build().path, page="memory")
+    assert table(app, "communicator").to_dict("records") == [
+        {"communicator": "default_pg 0", "ranks": 2, "first used": "set-up, after 0.0 us"},
+        {"communicator": "mesh_shard 1", "ranks": 8, "first used": "step 0, after 0.0 us"},
+    ]
+    assert any("how large they are is not recorded" in caption.value for caption in app.caption)
+
+
+def test_a_device_run_whose_collectives_have_no_group_names_no_communicator(opened, tmp_path, on_device):
+    run = on_device(tmp_path / "d").collective(CollectiveKind.ALL_GATHER, 7, 8).build()
+    assert not has_table(opened(run.path, page="memory"), "communicator")
 
 
 def test_levels_far_above_the_figure_are_told(opened, tmp_path, on_device):
@@ -203,9 +224,9 @@ def test_an_allocation_that_the_script_survived_is_only_counted(opened, tmp_path
     app = opened(failed(on_device(tmp_path / "ok")).build().path)
     assert not app.error
     assert "What would help" not in said(app)
-    assert app.caption[0].value == (
-        "1 allocation failed for want of memory and the script went on; `fsdp-profile show --json` has each."
-    )
+    assert "1 allocation failed for want of memory and the script went on; `fsdp-profile show --json` has each." in [
+        caption.value for caption in app.caption
+    ]
 
 
 def test_of_several_runs_the_one_that_failed_is_named(opened, tmp_path, make_run, on_device):

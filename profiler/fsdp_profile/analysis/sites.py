@@ -1,6 +1,8 @@
 """Live bytes at one event by the source line that allocated them."""
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -8,6 +10,9 @@ from fsdp_profile.analysis.memory import blocks_at
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import Category
+
+_SITE: Final = re.compile(r"(.*):(\d+) (.*)")
+"""'train.py:12 forward'; a path may hold spaces and colons."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,8 +41,8 @@ def source_lines(run: Run, *, rank: int, event: int) -> list[SourceLine] | None:
             continue
         mine = site == place
         held = {Category(word): int(size[mine & (category == word)].sum()) for word in np.unique(category[mine])}
-        where, _, function = place.partition(" ")
-        file, _, line = where.rpartition(":")
+        parts = _SITE.fullmatch(place)
+        file, line, function = parts.groups() if parts is not None else (place, "", "")
         found.append(
             SourceLine(
                 file=file,

@@ -1,0 +1,19 @@
+"""The doorway's part on findings and on why a run is not smaller. Cached and guarded as data.py is."""
+
+from fsdp_dashboard.data import RunRef, ask
+from fsdp_profile.analysis import findings as rules
+from fsdp_profile.analysis import why_not_smaller as tests
+from fsdp_profile.analysis.finding import Finding
+from fsdp_profile.analysis.why_not_smaller import Reason
+
+
+def findings(ref: RunRef) -> list[Finding]:
+    """What the run says about itself, what matters most first."""
+    found: list[Finding] = ask(rules.findings, ref)
+    return found
+
+
+def why_not_smaller(ref: RunRef) -> list[Reason]:
+    """The four tests of a run that shards; empty for one that does not."""
+    found: list[Reason] = ask(tests.why_not_smaller, ref)
+    return found

@@ -1,0 +1,74 @@
+"""Source: which lines of the script's own code hold the bytes at the peak, and the code around one of them."""
+
+import streamlit as st
+
+from fsdp_dashboard import data, data_source, parts, state, tables_source, text, text_source
+from fsdp_dashboard.charts.source import MAX_LINES, line_name, source_figure
+from fsdp_dashboard.data import RunFacts, RunRef
+from fsdp_dashboard.data_source import SourceLines
+from fsdp_dashboard.source_file import NotShown
+
+
+def page() -> None:
+    """One run, one rank, one step."""
+    st.subheader("Source lines at the peak")
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        parts.nothing_chosen(catalogue)
+        return
+    columns = st.columns(3 if len(chosen.runs) > 1 else 2)
+    if len(chosen.runs) > 1:
+        with columns[0]:
+            state.pick_units_run(data.sharded_first(chosen.runs))
+    chosen = state.current(catalogue)
+    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
+    for found, run in parts.readable([ref]):
+        with columns[-2]:
+            state.pick_rank(r.rank for r in run.ranks)
+        with parts.told(found.label):
+            source(found, run, columns[-1])
+
+
+def source(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGenerator") -> None:
+    """The lines of one run."""
+    rank = data.rank_shown(run, state.current(data.catalogue()).rank)
+    with step_column:
+        state.pick_step(data.recorded_steps(ref, rank=rank), all_steps=False)
+    peak = data.peak(ref, rank=rank, step=state.current(data.catalogue()).step)
+    found = data_source.source_lines(ref, peak=peak)
+    if found is None:
+        parts.not_recorded("Source lines", ref.label, data_source.why_no_lines(run))
+        st.code(text_source.COMMAND, language=None)
+        return
+    st.markdown(text_source.verdict(found))
+    if not found.lines:
+        return
+    if len(found.lines) > MAX_LINES:
+        st.caption(f"The first {MAX_LINES} of {len(found.lines):,} lines are drawn; the table has all.")
+    drawn = source_figure(found.lines, peak_bytes=peak.allocated_bytes)
+    parts.figure(drawn, key="source", alt="Bytes at the peak by source line and category")
+    around(ref, run, found)
+    parts.section("All lines")
+    parts.table(tables_source.source_table(found), key="lines")
+
+
+def around(ref: RunRef, run: RunFacts, lines: SourceLines) -> None:
+    """The code around the chosen line, where it is on this machine."""
+    state.pick_line(lines.by_name)
+    line = lines.called(state.current(data.catalogue()).line)
+    parts.section("The code", line_name(line))
+    found = data_source.source_file(ref, line.file)
+    if isinstance(found, NotShown):
+        st.info(f"{text.code(line.file)}: {found.why}", icon=":material/help:")
+        return
+    shown = text_source.excerpt(found, line, lines)
+    if shown is None or data_source.has_changed(run, found):
+        st.warning(text_source.CHANGED, icon=":material/edit:")
+    if shown is not None:
+        st.code(shown, language="python")
+    st.caption(text_source.as_it_is_now(found))
+
+
+if __name__ == "__main__":
+    page()
