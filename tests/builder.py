@@ -147,6 +147,7 @@ class RunBuilder:
         name: str = "",
         operator: str = "aten::empty",
         site: str = "",
+        module: str = "",
     ) -> "RunBuilder":
         """A block; without `free` it lives to the end."""
         self._blocks[self._rank].append(
@@ -159,6 +160,7 @@ class RunBuilder:
                 "name": name,
                 "operator": operator,
                 "site": site,
+                "module": module,
             }
         )
         self._rows[self._rank]["steps"]
@@ -238,6 +240,7 @@ def _ledger(blocks: list[dict[str, Any]], rows: dict[str, list[dict[str, Any]]])
             "name": b["name"],
             "operator": b["operator"],
             "site": b["site"],
+            "module": b["module"],
             "step": _at(rows["steps"], b["at"], "step"),
             "phase": _at(rows["phases"], b["at"], "phase"),
             "stream": 0,

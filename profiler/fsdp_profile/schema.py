@@ -258,6 +258,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("stream", "int64", "device stream of the alloc; 0 on CPU"),
         ("free_unreported", "bool", "the free happened on a thread the profiler does not see"),
         ("site", "string?", "line of own code that allocated, 'train.py:12 forward'; '' without --stacks"),
+        ("module", "string?", "path of the innermost module whose forward allocated, '(root)'; '' without --stacks"),
     ),
     "memory_samples": _columns(
         ("t_ns", "int64", "an allocator event"),

@@ -3,8 +3,8 @@
 from builder import RunBuilder
 from report.samples import printed
 
-from fsdp_profile.analysis.sites import SourceLine, source_lines
-from fsdp_profile.report.sites import source_lines_report
+from fsdp_profile.analysis.sites import ModuleBytes, SourceLine, modules_at, source_lines
+from fsdp_profile.report.sites import modules_report, source_lines_report
 from fsdp_profile.schema import Category
 
 KIB = 1 << 10
@@ -36,3 +36,26 @@ def test_lines_hold_what_is_live_at_the_event_largest_first() -> None:
 def test_a_run_without_stacks_has_no_lines() -> None:
     assert source_lines(RunBuilder().alloc(at=1, size=1).build(), rank=0, event=0) is None
     assert source_lines_report(None, peak_bytes=1) is None
+
+
+def test_modules_hold_what_their_own_forwards_allocated_recomputed_told_apart() -> None:
+    run = RunBuilder()
+    run.alloc(at=1, size=4 * KIB, module="layers.0.mlp")
+    run.alloc(at=2, size=2 * KIB, module="layers.0.mlp", name="recomputed")
+    run.alloc(at=3, size=7 * KIB, module="layers.0", category=Category.TEMPORARY).alloc(at=4, size=9 * KIB)
+    modules = modules_at(run.build(), rank=0, event=3)
+    assert modules == [
+        ModuleBytes(module="layers.0.mlp", size_bytes=6 * KIB, activation_bytes=6 * KIB, recomputed_bytes=2 * KIB,
+                    num_blocks=2),
+        ModuleBytes(module="layers.0", size_bytes=7 * KIB, activation_bytes=0, recomputed_bytes=0, num_blocks=1),
+    ]  # fmt: skip
+    page = printed(modules_report(modules), width=80)
+    assert [line.rstrip() for line in page.splitlines()] == [
+        "Activations by module at the peak  allocated in its own forward, inner modules",
+        "apart",
+        "activations  recomputed       all  blocks  module",
+        "───────────────────────────────────────────────────────",
+        "   6.00 KiB    2.00 KiB  6.00 KiB       2  layers.0.mlp",
+    ]
+    assert modules_at(RunBuilder().alloc(at=1, size=1).build(), rank=0, event=0) is None
+    assert modules_report(None) is None

@@ -5,13 +5,15 @@ import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from recording import SCRIPTS, fsdp_profile
 
-from fsdp_profile.analysis.memory import peak_of_steps
+from fsdp_profile.analysis.memory import peak_of_steps, timeline
 from fsdp_profile.analysis.run import load_run
-from fsdp_profile.analysis.sites import source_lines
+from fsdp_profile.analysis.sites import modules_at, source_lines
 from fsdp_profile.capture.own_code import OwnCode
+from fsdp_profile.schema import Category
 
 
 def line_of(statement: str) -> int:
@@ -38,6 +40,14 @@ def test_activations_and_states_are_put_on_the_lines_that_made_them(tmp_path: Pa
     assert states.by_category == {next(iter(states.by_category)): 2 * shards + 8 * 4}
     assert str(next(iter(states.by_category))) == "OPTIMIZER_STATE"
     assert sum(line.size_bytes for line in lines) >= 0.99 * peak.allocated_bytes
+
+    # When most activations are alive: of 8 rows the ReLU's result and the block's, both made in the block's own forward.
+    ledger = timeline(run, rank=0, step=1)
+    fullest = int(ledger.event[np.argmax(ledger.by_category[Category.ACTIVATION])])
+    modules = modules_at(run, rank=0, event=fullest)
+    assert modules is not None
+    held = {module.module: module.activation_bytes for module in modules}
+    assert {path: held[path] for path in "012"} == dict.fromkeys("012", 8 * 1024 * 4 + 8 * 256 * 4)
 
 
 @pytest.fixture

@@ -312,6 +312,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "host_rss_peak_bytes": None,
                 "waterfall": None,
                 "source_lines": None,
+                "modules": None,
                 "peak_of_phases": {
                     "SETUP": {"allocated_bytes": 16, "step": -1, "t_ns": 1},
                     "FORWARD": {"allocated_bytes": 48, "step": 0, "t_ns": 13},

@@ -1,4 +1,4 @@
-"""Live bytes at one event by the source line that allocated them."""
+"""Live bytes at one event by the source line, and by the module, that allocated them."""
 
 import re
 from dataclasses import dataclass
@@ -13,6 +13,10 @@ from fsdp_profile.schema import Category
 
 _SITE: Final = re.compile(r"(.*):(\d+) (.*)")
 """'train.py:12 forward'; a path may hold spaces and colons."""
+
+
+RECOMPUTED: Final = "recomputed"
+"""Name of activations that a checkpoint made again."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,3 +58,44 @@ def source_lines(run: Run, *, rank: int, event: int) -> list[SourceLine] | None:
             )
         )
     return sorted(found, key=lambda s: (-s.size_bytes, s.file, s.line))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleBytes:
+    """What one module's forward had allocated that was live, the modules inside it apart."""
+
+    module: str
+    """Its path; '(root)' is the model itself."""
+    size_bytes: int
+    activation_bytes: int
+    """Of it, activations, recomputed ones included."""
+    recomputed_bytes: int
+    """Of those, made again in backward by a checkpoint."""
+    num_blocks: int
+
+
+def modules_at(run: Run, *, rank: int, event: int) -> list[ModuleBytes] | None:
+    """Modules by live activations, most first: allocated by, which is not always who saved them.
+
+    None where no modules were recorded.
+    """
+    if not any(strings(run.table("allocations", rank=rank), "module")):
+        return None
+    blocks = blocks_at(run, rank=rank, event=event)
+    module, size = strings(blocks, "module"), numbers(blocks, "size_bytes")
+    is_activation = strings(blocks, "category") == Category.ACTIVATION.value
+    is_again = is_activation & (strings(blocks, "name") == RECOMPUTED)
+    found = []
+    for path in dict.fromkeys(module.tolist()):
+        mine = module == path
+        if path:
+            found.append(
+                ModuleBytes(
+                    module=path,
+                    size_bytes=int(size[mine].sum()),
+                    activation_bytes=int(size[mine & is_activation].sum()),
+                    recomputed_bytes=int(size[mine & is_again].sum()),
+                    num_blocks=int(mine.sum()),
+                )
+            )
+    return sorted(found, key=lambda m: (-m.activation_bytes, -m.size_bytes, m.module))

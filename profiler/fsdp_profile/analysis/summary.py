@@ -20,7 +20,7 @@ from fsdp_profile.analysis.memory import Peak, conservation, peak_of_phases
 from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
 from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.sites import source_lines
+from fsdp_profile.analysis.sites import modules_at, source_lines
 from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
@@ -114,6 +114,7 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
         "host_rss_peak_bytes": summary.host_rss_peak_bytes,
         "waterfall": _waterfall(waterfall(run, rank=summary.rank)),
         "source_lines": _sites(run, summary.peak),
+        "modules": _modules(run, summary.peak),
         "peak_of_phases": {
             phase: {"allocated_bytes": found.allocated_bytes, "step": found.step, "t_ns": found.t_ns}
             for phase, found in peak_of_phases(run, rank=summary.rank).items()
@@ -173,6 +174,11 @@ def _peak(found: Peak | None) -> dict[str, Any] | None:
         "by_category": {str(category): size for category, size in found.by_category.items()},
         "unknown_ratio": found.unknown_ratio,
     }
+
+
+def _modules(run: Run, found: Peak | None) -> list[dict[str, Any]] | None:
+    modules = modules_at(run, rank=found.rank, event=found.event) if found is not None else None
+    return None if modules is None else [asdict(module) for module in modules]
 
 
 def _sites(run: Run, found: Peak | None) -> list[dict[str, Any]] | None:

@@ -34,6 +34,11 @@ class CpuWindow:
         self.is_starting = False
         """True while our own profiler starts, which must not be taken for the script's."""
 
+    def add_modules(self, root: Any) -> None:
+        """With stacks: remember the paths of a model's modules."""
+        if self._own_code is not None:
+            self._own_code.add_modules(root)
+
     @property
     def is_running(self) -> bool:
         """Whether events are being recorded now."""
@@ -94,23 +99,23 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
     `operators`: outermost ones of the tensor library that are not communication. Names are codes into `words`.
     """
     words: dict[str, int] = {}
-    allocator: list[tuple[int, int, int, int, int, int, int]] = []
+    allocator: list[tuple[int, int, int, int, int, int, int, int]] = []
     transport: list[tuple[int, int, int, int]] = []
     operators: list[tuple[int, int, int, int]] = []
-    stack = [(root, 0, -1, False, 0) for root in roots]
+    stack = [(root, 0, -1, False, 0, 0) for root in roots]
     words[""] = 0
     functional: set[int] = set()
     while stack:
-        node, operator, carrier, is_inside, site = stack.pop()
+        node, operator, carrier, is_inside, site, module = stack.pop()
         kind = node.tag.name
         if kind == "Allocation":
             fields = node.extra_fields
-            allocator.append(
-                (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated, operator, carrier, site)
-            )
+            sizes = (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated)
+            allocator.append((*sizes, operator, carrier, site, module))
         elif kind in _PYTHON_CALLS:
-            line = own_code.line_of(node) if own_code is not None else ""
+            line, path = (own_code.line_of(node), own_code.module_of(node)) if own_code is not None else ("", "")
             site = words.setdefault(line, len(words)) if line else site
+            module = words.setdefault(path, len(words)) if path else module
         else:
             name = node.name
             code = words.setdefault(name, len(words))
@@ -124,13 +129,13 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
             elif not is_inside and name.startswith("aten::"):
                 is_inside = True
                 operators.append((code, node.start_time_ns, node.end_time_ns, node.start_tid))
-        stack.extend((child, operator, carrier, is_inside, site) for child in node.children)
+        stack.extend((child, operator, carrier, is_inside, site, module) for child in node.children)
     order = sorted(range(len(allocator)), key=lambda i: allocator[i][0])
     return {
         "words": list(words),
         "allocator": _columns(
             [allocator[i] for i in order],
-            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site"),
+            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site", "module"),
         ),
         "transport": _columns(transport, ("name", "start_ns", "end_ns", "thread")),
         "operators": _columns(operators, ("name", "start_ns", "end_ns", "thread")),

@@ -143,6 +143,8 @@ class Session:
         """The first forward of a root module: what it keeps and what it is."""
         tag_kept(module, self.recorder)
         self._roots.add(module)
+        if self.cpu_window is not None:
+            self.cpu_window.add_modules(module)
         self.writer.write("model", describe_model(module, self.units))
 
     def _optimizer_seen(self, optimizer: Any) -> None:

@@ -81,7 +81,7 @@ class CaptureLog:
 
 
 _EMPTY: dict[str, tuple[str, ...]] = {
-    "allocator": ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site"),
+    "allocator": ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site", "module"),
     "transport": ("name", "start_ns", "end_ns", "thread"),
     "operators": ("name", "start_ns", "end_ns", "thread"),
     "tags": ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak"),
@@ -194,8 +194,9 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
         allocator["operator"] = (
             to_global[allocator["operator"]] if len(allocator["operator"]) else np.zeros(0, np.int32)
         )
-        sites = allocator.get("site", np.zeros(len(allocator["operator"]), np.int64))  # not in an older capture
-        allocator["site"] = to_global[sites] if len(sites) else np.zeros(0, np.int32)
+        for name in ("site", "module"):  # not in an older capture
+            codes = allocator.get(name, np.zeros(len(allocator["operator"]), np.int64))
+            allocator[name] = to_global[codes] if len(codes) else np.zeros(0, np.int32)
         under = allocator["transport"]
         allocator["transport"] = np.where(under >= 0, under + before, -1)
         parts["allocator"].append(allocator)

@@ -339,6 +339,7 @@ def _allocations(log: CaptureLog, ledger: Ledger, clock: Clock) -> dict[str, Any
         "name": (parts.name, log.words.list),
         "operator": (blocks.operator[block], log.words.list),
         "site": (blocks.site[block], log.words.list),
+        "module": (blocks.module[block], log.words.list),
         "step": clock.steps(blocks.start_ns[block]),
         "phase": _coded(clock, blocks.start_ns[block]),
         "stream": blocks.stream[block],

@@ -95,6 +95,7 @@ def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
             end_event=kept(end_event),
             operator=kept(words.codes(operators)),
             site=kept(words.codes(sites)),
+            module=np.zeros(int(keep.sum()), np.int32),
             transport=np.full(int(keep.sum()), -1, np.int64),
             stream=kept(column(blocks, "stream")),
             free_unreported=kept(column(blocks, "free_unreported")),

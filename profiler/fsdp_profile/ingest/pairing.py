@@ -35,6 +35,8 @@ class Blocks:
     """Code of the innermost operator."""
     site: Array
     """Code of the line of own code that allocated; 0 without stacks."""
+    module: Array
+    """Code of the path of the module whose forward allocated; 0 without stacks."""
     transport: Array
     """Row of the transport operators it was allocated under, -1 when none."""
     stream: Array
@@ -66,7 +68,7 @@ class Ledger:
 def pair_cpu_events(
     *, t_ns: Array, address: Array, delta_bytes: Array, reported_bytes: Array, operator: Array, transport: Array,
     transport_end_ns: Array, drops: dict[str, Array] | None = None, tags: dict[str, Array] | None = None,
-    site: Array | None = None,
+    site: Array | None = None, module: Array | None = None,
 ) -> Ledger:  # fmt: skip
     """The ledger of allocator events in time order.
 
@@ -83,6 +85,7 @@ def pair_cpu_events(
         reported_bytes = np.insert(reported_bytes, 0, base)
         operator, transport = np.insert(operator, 0, 0), np.insert(transport, 0, -1)
         site = np.insert(site, 0, 0) if site is not None else None
+        module = np.insert(module, 0, 0) if module is not None else None
     num = len(t_ns)
     is_alloc = delta_bytes > 0
     follower = _next_at_same_address(address)
@@ -119,6 +122,7 @@ def pair_cpu_events(
             end_event=end_event,
             operator=operator[alloc],
             site=site[alloc] if site is not None else np.zeros(len(alloc), np.int32),
+            module=module[alloc] if module is not None else np.zeros(len(alloc), np.int32),
             transport=transport[alloc],
             stream=np.zeros(len(alloc), np.int64),
             free_unreported=is_lost,
