@@ -41,7 +41,7 @@ def test_activations_and_states_are_put_on_the_lines_that_made_them(tmp_path: Pa
     assert str(next(iter(states.by_category))) == "OPTIMIZER_STATE"
     assert sum(line.size_bytes for line in lines) >= 0.99 * peak.allocated_bytes
 
-    # When most activations are alive: of 8 rows the ReLU's result and the block's, both made in the block's own forward.
+    # When most activations are alive: of 8 rows the ReLU's result and the block's, made in the block's own forward.
     ledger = timeline(run, rank=0, step=1)
     fullest = int(ledger.event[np.argmax(ledger.by_category[Category.ACTIVATION])])
     modules = modules_at(run, rank=0, event=fullest)

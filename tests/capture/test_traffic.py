@@ -6,6 +6,7 @@ all-reduces its shard, 2 P/s (r-1)/r; DDP all-reduces 2 P (N-1)/N. FSDP gathers 
 less the units that stay gathered from forward to backward: the root always, all of them without resharding.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +17,7 @@ from recording import NUM_STEPS, SCRIPTS, fsdp_profile
 from fsdp_profile.analysis.in_flight import InFlight, gathers, in_flight
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.traffic import StepTraffic, step_traffic, traffic
+from fsdp_profile.schema import SpanKind
 
 Recorded = Callable[[str], Run]
 
@@ -59,6 +61,21 @@ def test_every_step_moves_the_bytes_of_the_closed_form(recorded: Recorded, name:
     for rank in run.ranks:
         for step in range(NUM_STEPS):
             assert rows_of(run, rank=rank, step=step) == expected
+
+
+@pytest.mark.parametrize(("name", "twice"), [("fsdp1_4", 2), ("fsdp2_4", 2), ("fsdp2_no_reshard_4", 1)])
+def test_counts_on_four_ranks_are_those_the_strategy_prescribes(recorded: Recorded, name: str, twice: int) -> None:
+    """Blocks gather and reshard twice in a step, once where they stay gathered; the root once; each reduces once."""
+    run = recorded(name)
+    for rank in run.ranks:
+        spans = run.table("unit_spans", rank=rank).select(["unit", "kind", "step"]).to_pylist()
+        counts = Counter((span["unit"], span["kind"], span["step"]) for span in spans)
+        for step in range(NUM_STEPS):
+            for unit in range(5):
+                gathers = 1 if unit == 4 else twice
+                found = [counts[unit, str(kind), step] for kind in (SpanKind.ALL_GATHER, SpanKind.RESHARD)]
+                assert found == [gathers, gathers]
+                assert counts[unit, "REDUCE_SCATTER", step] == 1
 
 
 @pytest.mark.parametrize(("name", "shards", "replicas"), [("hsdp", 2, 2), ("hsdp_2", 1, 2)])
