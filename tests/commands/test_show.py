@@ -1,4 +1,5 @@
 import json
+import shutil
 
 import pytest
 from builder import RunBuilder
@@ -446,3 +447,15 @@ def test_a_table_that_is_missing_is_one_line_and_no_zero(capsys, tmp_path):
     line = f"fsdp-profile: {lost}: the table is missing, and so is what it was made of; record the run again"
     assert done.err.splitlines() == [line]
     assert "0 gathers" not in done.out
+
+
+def test_a_rank_whose_folder_is_gone_is_missed(capsys, tmp_path):
+    run = RunBuilder(path=tmp_path / "run").alloc(at=1, size=1)
+    run.rank(1).alloc(at=1, size=1)
+    records = [RankRecord(rank=r, ending=Ending.COMPLETED, exit_code=0, pid=40 + r) for r in (0, 1)]
+    path = run.set(ranks=records).build().path
+    shutil.rmtree(layout.rank_dir(path, 1))
+    for section in ([], ["ranks"]):
+        assert main(["show", str(path), *section]) == 0
+        said = "".join(capsys.readouterr().out.split())
+        assert f"rank1recordedtoo,andwhatitrecordedisnotin{path}" in said

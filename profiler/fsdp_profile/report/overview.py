@@ -21,7 +21,7 @@ from fsdp_profile.report.memory import composition, told_apart
 from fsdp_profile.report.palette import FAILURE, WARNING
 from fsdp_profile.report.parts import facts, heading, lines, note, plain, sections
 from fsdp_profile.report.postmortem import postmortem_report
-from fsdp_profile.report.ranks import endings, rank_peaks
+from fsdp_profile.report.ranks import endings, lost_folders, rank_peaks
 from fsdp_profile.report.units import largest_units
 
 _NOT_RECORDED = "not recorded"
@@ -51,7 +51,7 @@ def overview_report(found: Overview) -> RenderableType:
     is_its_end = not run.manifest.complete or "imported" in run.manifest.extra
     failed = postmortem_report(found.post_mortems) if is_its_end else None
     caught = len(found.post_mortems) if failed is None else 0
-    parts: list[RenderableType | None] = [failed, _header(found)]
+    parts: list[RenderableType | None] = [failed, _header(found), lost_folders(run)]
     if shown is not None:
         total = run.manifest.device_total_bytes
         parts += [
@@ -76,6 +76,9 @@ def title(run: Run, *, problems: Sequence[str]) -> RenderableType:
     parts: list[RenderableType] = [heading(run.name, manifest.strategy_detail or str(manifest.strategy))]
     if not manifest.complete:
         parts.append(endings(run))
+    lost = lost_folders(run)
+    if lost is not None:
+        parts.append(lost)
     if problems:
         parts.append(lines(problems, style=FAILURE))
     return Group(*parts)

@@ -115,6 +115,15 @@ def endings(run: Run) -> Text:
     return Text("\n".join(["NOT COMPLETE", *lines]), style=FAILURE)
 
 
+def lost_folders(run: Run) -> Text | None:
+    """Ranks that recorded something and whose folder is not in the run; None where all are there."""
+    lost = [record.rank for record in run.manifest.ranks if record.pid and record.rank not in run.ranks]
+    if not lost:
+        return None
+    who = "it" if len(lost) == 1 else "they"
+    return Text(f"{_listed(lost)} recorded too, and what {who} recorded is not in {run.path}", style=FAILURE)
+
+
 def _peaks(ranks: Sequence[RankSummary]) -> Grid:
     peaks = [r.peak for r in ranks]
     where = [
