@@ -10,9 +10,10 @@ from typing import Any
 from fsdp_profile import layout
 from fsdp_profile.capture import checkpointing, fsdp1, fsdp2
 from fsdp_profile.capture.cpu_window import quiet_kineto
+from fsdp_profile.capture.facts import note_backend
 from fsdp_profile.capture.on_import import OnImport
 from fsdp_profile.capture.options import Options
-from fsdp_profile.capture.session import Session, note_backend
+from fsdp_profile.capture.session import Session
 
 _OWN_CODE = str(Path(__file__).resolve().parent)
 

@@ -7,7 +7,6 @@ import atexit
 import contextlib
 import ctypes
 import os
-import platform
 import sys
 import time
 import weakref
@@ -15,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fsdp_profile import __version__
 from fsdp_profile.capture import fsdp1, fsdp2
 from fsdp_profile.capture.checkpointing import CheckpointHooks
 from fsdp_profile.capture.collectives import install as install_collectives
@@ -23,6 +21,7 @@ from fsdp_profile.capture.cpu_window import CpuWindow
 from fsdp_profile.capture.cuda_window import CudaHistory, CudaTrace
 from fsdp_profile.capture.ddp import DdpHooks
 from fsdp_profile.capture.device import DeviceSampler
+from fsdp_profile.capture.facts import has_device, library_facts, process_facts
 from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.loop import LoopHooks
@@ -76,7 +75,7 @@ class Session:
         self._is_over = False
         self._is_closing = False
         self._pid = os.getpid()
-        self.writer.write("rank", _process_facts(rank))
+        self.writer.write("rank", process_facts(rank))
         atexit.register(self._process_ends)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -108,7 +107,7 @@ class Session:
         with self.patcher.guarded("allocator events"):
             if not self.options.allocator:
                 self.patcher.lost["allocator events"] = "switched off"
-            elif _has_device(torch):
+            elif has_device(torch):
                 self.cuda_history = CudaHistory(
                     max_entries=self.options.max_history_entries, stacks=self.options.stacks
                 )
@@ -168,7 +167,7 @@ class Session:
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             # A killed process writes no end: what it ran on is told now, and again at the end.
-            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns, "facts": _library_facts()})
+            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns, "facts": library_facts()})
         recorder.enter_phase(Phase.FORWARD if _is_grad_enabled() else Phase.EVALUATION)
 
     def _relieve(self) -> None:
@@ -333,7 +332,7 @@ class Session:
                 "why_no_nvml": self.sampler.why_no_nvml,
                 "flush_ns": self._flush_ns,
                 "hook_events": self.recorder.num_events,
-                **_library_facts(),
+                **library_facts(),
             },
         )
 
@@ -341,13 +340,6 @@ class Session:
 def _is_grad_enabled() -> bool:
     torch = sys.modules.get("torch")
     return torch is None or bool(torch.is_grad_enabled())
-
-
-def _has_device(torch: Any) -> bool:
-    """Whether this torch could use a device here, without waking the driver: that would break a later fork."""
-    if torch.version.cuda is not None:
-        return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
-    return getattr(torch.version, "hip", None) is not None and Path("/dev/kfd").exists()
 
 
 def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
@@ -360,49 +352,3 @@ def _tensors(value: Any, depth: int = 0) -> Iterator[Any]:
     elif depth < 4 and isinstance(value, list | tuple):
         for item in value:
             yield from _tensors(item, depth + 1)
-
-
-def _process_facts(rank: int) -> dict[str, Any]:
-    return {
-        "rank": rank,
-        "local_rank": int(os.environ.get("LOCAL_RANK", rank)),
-        "world_size": int(os.environ.get("WORLD_SIZE", 1)),
-        "host": platform.node(),
-        "pid": os.getpid(),
-        "start_ns": now(),
-        "argv": list(getattr(sys, "orig_argv", sys.argv)),
-        "python": platform.python_version(),
-        "fsdp-profile": __version__,
-    }
-
-
-def _library_facts() -> dict[str, Any]:
-    """Versions and devices; asks only what is known without touching a device."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return {"torch": None}
-    facts: dict[str, Any] = {
-        "torch": str(torch.__version__),
-        "cuda": torch.version.cuda,
-        "device_type": "cpu",
-        "device_name": platform.processor() or platform.machine(),
-        "device_total_bytes": None,
-        "backend": "",
-    }
-    with contextlib.suppress(Exception):
-        facts["backend"] = _BACKEND[0]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
-            properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-            facts["device_type"] = "cuda"
-            facts["device_name"] = properties.name
-            facts["device_total_bytes"] = int(properties.total_memory)
-            facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return facts
-
-
-_BACKEND = [""]
-
-
-def note_backend(name: str) -> None:
-    """Remember the process group's backend: at exit the group is gone."""
-    _BACKEND[0] = name
