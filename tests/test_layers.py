@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
-BASE = {"fsdp_profile.schema", "fsdp_profile.errors", "fsdp_profile.layout", "fsdp_profile.humanize"}
+BASE = {f"fsdp_profile.{name}" for name in ("schema", "errors", "layout", "humanize", "colours")}
 FLOORS = ("capture", "ingest", "analysis", "report", "commands")
 FRAMES = {"numpy", "pyarrow", "msgspec"}
 
@@ -17,6 +17,7 @@ ALLOWED = {
     PROFILER / "errors.py": set(),
     PROFILER / "layout.py": {"fsdp_profile.errors"},
     PROFILER / "humanize.py": set(),
+    PROFILER / "colours.py": {"fsdp_profile.schema"},
     PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
     PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},

@@ -13,8 +13,8 @@ def test_every_category_has_a_colour_and_a_letter_of_its_own():
 
 def test_the_terminal_has_the_dashboards_colours_and_order():
     charts = pytest.importorskip("fsdp_dashboard.charts.palette")
-    assert COLOURS == charts.COLOURS
-    assert STACK_ORDER == charts.STACK_ORDER
+    assert COLOURS is charts.COLOURS
+    assert STACK_ORDER is charts.STACK_ORDER
 
 
 def test_the_letter_can_be_read_on_its_colour():

@@ -1,46 +1,14 @@
-"""One colour and one letter per category, the same in every report. The colours are the dashboard's.
+"""One letter per category beside its colour, and the styles of words.
 
 The letter tells categories apart where there is no colour: piped, NO_COLOR, a screenshot in grey.
 """
 
 from typing import Final
 
+from fsdp_profile.colours import COLOURS, STACK_ORDER
 from fsdp_profile.schema import Category
 
-COLOURS: Final[dict[Category, str]] = {
-    Category.SHARDED_PARAM: "#4e6be8",
-    Category.UNSHARDED_PARAM: "#86dbf5",
-    Category.SHARDED_GRAD: "#0c804d",
-    Category.UNSHARDED_GRAD: "#70c97c",
-    Category.OPTIMIZER_STATE: "#7a64b0",
-    Category.ACTIVATION: "#e69126",
-    Category.ALL_GATHER: "#d13b2b",
-    Category.REDUCE_SCATTER: "#d1737c",
-    Category.BUCKET: "#773f08",
-    Category.BUFFER: "#46a0a0",
-    Category.INPUT: "#fbce4f",
-    Category.OPTIMIZER_TEMPORARY: "#b58ce0",
-    Category.TEMPORARY: "#c1bdba",
-    Category.UNKNOWN: "#544e4d",
-}
-
-STACK_ORDER: Final = (
-    Category.SHARDED_PARAM,
-    Category.BUFFER,
-    Category.OPTIMIZER_STATE,
-    Category.SHARDED_GRAD,
-    Category.INPUT,
-    Category.ACTIVATION,
-    Category.UNSHARDED_PARAM,
-    Category.UNSHARDED_GRAD,
-    Category.ALL_GATHER,
-    Category.REDUCE_SCATTER,
-    Category.BUCKET,
-    Category.OPTIMIZER_TEMPORARY,
-    Category.TEMPORARY,
-    Category.UNKNOWN,
-)
-"""Left to right: what stays comes first."""
+__all__ = ["COLOURS", "FAILURE", "MARKS", "QUIET", "STACK_ORDER", "WARNING", "paint"]
 
 MARKS: Final[dict[Category, str]] = {
     Category.SHARDED_PARAM: "P",
