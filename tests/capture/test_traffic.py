@@ -97,7 +97,8 @@ def test_hsdp_gathers_in_its_shard_group_and_reduces_the_shard_over_the_replicas
         groups = {
             row["group_description"] for row in run.table("collectives", rank=rank).to_pylist() if row["step"] >= 0
         }
-        assert groups == ({"mesh_shard", "mesh_replicate"} if shards > 1 else {"mesh_replicate"})
+        # A dimension of the mesh that holds all ranks is the default group.
+        assert groups == ({"mesh_shard", "mesh_replicate"} if shards > 1 else {"default_pg"})
     assert str(run.manifest.strategy) == "HSDP"
 
 
@@ -135,7 +136,8 @@ def test_fsdp_moves_one_and_a_half_times_what_ddp_moves_once_every_parameter_is_
     """The root has no parameters of its own here, so everything is gathered twice."""
     ddp = step_traffic(record("ddp", tmp_path), rank=0)
     fsdp = step_traffic(record("all-wrapped", tmp_path), rank=0)
-    assert ddp == StepTraffic(size_bytes=4 * NUMEL, wire_bytes=4 * NUMEL, num_steps=ddp.num_steps if ddp else 0)
+    assert ddp is not None and (ddp.size_bytes, ddp.wire_bytes) == (4 * NUMEL, 4 * NUMEL)
+    assert ddp.num_unknown == 2  # the broadcasts of its rebuilt buckets, from C++
     assert fsdp == StepTraffic(size_bytes=12 * NUMEL, wire_bytes=6 * NUMEL, num_steps=3)
 
 
