@@ -72,11 +72,16 @@ def test_units_say_what_was_gathered_at_once_and_by_whom_it_was_prefetched(opene
     assert "##### Gathers of step 0" in said(app)
 
 
-def test_a_prefetch_of_unknown_origin_is_said_to_be_one(opened):
+def test_a_prefetch_of_unknown_origin_is_said_to_be_one(opened, tmp_path):
     app = opened(packaged("sample_runs") / "gpt-fsdp2-2ranks", page="units", step="2")
     prefetch = app.dataframe[2].value.set_index(["unit", "phase"])["prefetch"]
     assert prefetch["(root)", "FORWARD"] == "no"
-    assert prefetch["layers.3", "BACKWARD"] == "yes, by whom is not recorded"
+    assert prefetch["layers.3", "BACKWARD"] == "IMPLICIT"
+    found = RunBuilder(path=tmp_path / "old").unit("a").alloc(at=1, size=8)  # before the column was there
+    found.span(0, SpanKind.UNSHARDED, 2, 9, size=8, prefetched=True).span(0, SpanKind.RESHARD, 8, 9)
+    found.span(0, SpanKind.ALL_GATHER, 2, 3, prefetched=True).span(0, SpanKind.FORWARD, 4, 8)
+    app = opened(found.build().path, page="units")
+    assert list(app.dataframe[2].value["prefetch"]) == ["yes, by whom is not recorded"]
 
 
 @pytest.mark.parametrize(
