@@ -1,12 +1,12 @@
 """Pieces that several pages draw: a figure, a table, one clear message where something is wrong."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
 import streamlit as st
 
-from fsdp_dashboard import data
+from fsdp_dashboard import data, state
 from fsdp_dashboard.charts.labels import Figure
 from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.data import Catalogue, RunFacts, RunRef
@@ -80,3 +80,25 @@ def nothing_chosen(catalogue: Catalogue) -> None:
 def not_recorded(what: str, label: str, why: str) -> None:
     """A measurement that a run does not have, and the reason."""
     st.info(f"{what} of {code(label)}: **not recorded**, {code(why)}", icon=":material/help:")
+
+
+def one_run(
+    draw: "Callable[[RunRef, RunFacts, st.delta_generator.DeltaGenerator], None]", *, all_ranks: bool = False
+) -> None:
+    """The controls of a page about one run and one rank, then `draw` with the run and the column left for the step."""
+    catalogue = data.catalogue()
+    chosen = state.current(catalogue)
+    if not chosen.runs:
+        nothing_chosen(catalogue)
+        return
+    columns = st.columns(3 if len(chosen.runs) > 1 else 2)
+    if len(chosen.runs) > 1:
+        with columns[0]:
+            state.pick_units_run(data.sharded_first(chosen.runs))
+    chosen = state.current(catalogue)
+    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
+    for found, run in readable([ref]):
+        with columns[-2]:
+            state.pick_rank((r.rank for r in run.ranks), all_ranks=all_ranks)
+        with told(found.label):
+            draw(found, run, columns[-1])

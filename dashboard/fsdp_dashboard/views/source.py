@@ -12,22 +12,7 @@ from fsdp_dashboard.source_file import NotShown
 def page() -> None:
     """One run, one rank, one step."""
     st.subheader("Source lines at the peak")
-    catalogue = data.catalogue()
-    chosen = state.current(catalogue)
-    if not chosen.runs:
-        parts.nothing_chosen(catalogue)
-        return
-    columns = st.columns(3 if len(chosen.runs) > 1 else 2)
-    if len(chosen.runs) > 1:
-        with columns[0]:
-            state.pick_units_run(data.sharded_first(chosen.runs))
-    chosen = state.current(catalogue)
-    ref = chosen.units_run or data.sharded_first(chosen.runs)[0]
-    for found, run in parts.readable([ref]):
-        with columns[-2]:
-            state.pick_rank(r.rank for r in run.ranks)
-        with parts.told(found.label):
-            source(found, run, columns[-1])
+    parts.one_run(source)
 
 
 def source(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGenerator") -> None:

@@ -6,10 +6,9 @@ The baseline is the run that replicates most (DDP first); a reduction is against
 from dataclasses import dataclass
 
 from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.memory import STATES, Peak
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.why_not_smaller import STATES
 from fsdp_profile.errors import InputError
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.ingest.tables import numbers

@@ -3,9 +3,10 @@
 The ledger adds up: at every allocator event the categories sum to the allocated bytes.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,12 @@ from fsdp_profile.ingest.tables import numbers, strings, words
 from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, TEARDOWN_STEP, Category, Phase, SpanKind
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
+
+STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
+"""What sharding divides."""
+
+TRANSIENT: Final = (Category.UNSHARDED_PARAM, Category.ALL_GATHER, Category.REDUCE_SCATTER, Category.UNSHARDED_GRAD)
+"""What sharding needs for a moment."""
 
 WORK_KINDS = (
     SpanKind.FORWARD,
@@ -56,6 +63,10 @@ class Peak:
     """Row of `memory_samples`."""
     by_category: dict[Category, int]
     """Only categories that hold bytes, largest first."""
+
+    def bytes_of(self, categories: Iterable[Category]) -> int:
+        """Bytes of some categories together."""
+        return sum(self.by_category.get(category, 0) for category in categories)
 
     @property
     def unknown_ratio(self) -> float:
@@ -138,6 +149,18 @@ def blocks_at(run: Run, *, rank: int, event: int) -> pa.Table:
     blocks = run.table("allocations", rank=rank)
     live = (numbers(blocks, "start_event") <= event) & (numbers(blocks, "end_event") > event)
     return blocks.filter(pa.array(live)).sort_by([("size_bytes", "descending"), ("allocation", "ascending")])
+
+
+def checkpointing_saves_bytes(run: Run, at: Peak) -> int | None:
+    """Activations live at a moment but for those of the unit with most: what checkpointing each unit would save.
+
+    An estimate; None where the activations do not belong to two units or more.
+    """
+    blocks = blocks_at(run, rank=at.rank, event=at.event)
+    mine = strings(blocks, "category") == Category.ACTIVATION.value
+    unit, size = numbers(blocks, "unit")[mine], numbers(blocks, "size_bytes")[mine]
+    by_unit = [int(size[unit == which].sum()) for which in np.unique(unit) if which != NO_UNIT]
+    return sum(by_unit) - max(by_unit) if len(by_unit) > 1 else None
 
 
 def conservation(run: Run, *, rank: int) -> Conservation:

@@ -7,17 +7,14 @@ batch halves activations and inputs, sharding over N ranks leaves 1/N of the sta
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
-from fsdp_profile.analysis.memory import Peak, blocks_at, peak_at
+from fsdp_profile.analysis.memory import STATES, Peak, blocks_at, checkpointing_saves_bytes, peak_at
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.waterfall import Waterfall, waterfall
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT, Basis, Category, Phase, Strategy, Word
-
-_STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
+from fsdp_profile.schema import Basis, Category, Phase, Strategy, Word
 
 
 class Worth(Word):
@@ -151,22 +148,16 @@ def _remedies(run: Run, then: Peak, found: PostMortem) -> list[tuple[str, int, W
 
 
 def _of_activations(run: Run, then: Peak) -> list[tuple[str, int, Worth]]:
-    held = then.by_category
-    activations = held.get(Category.ACTIVATION, 0)
-    blocks = blocks_at(run, rank=then.rank, event=then.event)
-    mine = strings(blocks, "category") == Category.ACTIVATION.value
-    unit, size = numbers(blocks, "unit")[mine], numbers(blocks, "size_bytes")[mine]
-    by_unit = [int(size[unit == which].sum()) for which in np.unique(unit) if which != NO_UNIT]
-    half = (activations + held.get(Category.INPUT, 0)) // 2
+    half = then.bytes_of((Category.ACTIVATION, Category.INPUT)) // 2
     found = [("half the batch: activations and inputs halve", half, Worth.ESTIMATE)]
-    if len(by_unit) > 1:
-        saves = sum(by_unit) - max(by_unit)
+    saves = checkpointing_saves_bytes(run, then)
+    if saves is not None:
         found.append(("activation checkpointing of each unit: one unit's remain", saves, Worth.ESTIMATE))
     return found
 
 
 def _of_states(run: Run, then: Peak) -> list[tuple[str, int, Worth]]:
-    states = sum(then.by_category.get(category, 0) for category in _STATES)
+    states = then.bytes_of(STATES)
     ranks = run.manifest.world_size
     found = []
     if run.manifest.strategy is Strategy.DDP and ranks > 1:

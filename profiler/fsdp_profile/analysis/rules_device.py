@@ -39,10 +39,9 @@ def pending_frees(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def cached_elsewhere(run: Run, peak: Peak) -> Iterator[Finding]:
+def _cached_elsewhere(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
     """Cached memory in the pool of a stream other than the one that asks most: nobody else can use it."""
-    found = waterfall(run, rank=peak.rank)
-    if found is None or len(found.pools) < 2 or not found.reserved_bytes:
+    if len(found.pools) < 2 or not found.reserved_bytes:
         return
     main, *others = found.pools
     unused = sum(p.unused_bytes for p in others)
@@ -60,10 +59,9 @@ def cached_elsewhere(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def fragmentation(run: Run, peak: Peak) -> Iterator[Finding]:
+def _fragmentation(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
     """Much is cached, and no piece of it is large."""
-    found = waterfall(run, rank=peak.rank)
-    if found is None or not found.reserved_bytes or not found.reserved_unused_bytes:
+    if not found.reserved_bytes or not found.reserved_unused_bytes:
         return
     if found.largest_free_bytes is None:
         return
@@ -87,10 +85,9 @@ def fragmentation(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def outside_pytorch(run: Run, peak: Peak) -> Iterator[Finding]:
+def _outside_pytorch(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
     """The device has more in use than PyTorch's allocator: context, communicators, other processes."""
-    found = waterfall(run, rank=peak.rank)
-    if found is None or found.device_used_bytes is None or found.outside_bytes is None or found.reserved_bytes is None:
+    if found.device_used_bytes is None or found.outside_bytes is None or found.reserved_bytes is None:
         return
     if found.outside_bytes < MIN_OUTSIDE * found.device_used_bytes:
         return
@@ -115,11 +112,10 @@ def outside_pytorch(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def other_processes(run: Run, peak: Peak) -> Iterator[Finding]:
+def _other_processes(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
     """Other processes use the rank's device."""
-    found = waterfall(run, rank=peak.rank)
-    other = found.other_processes_bytes if found is not None else None
-    if found is None or not other or not found.device_used_bytes or other < MIN_SHARE * found.device_used_bytes:
+    other = found.other_processes_bytes
+    if not other or not found.device_used_bytes or other < MIN_SHARE * found.device_used_bytes:
         return
     yield Finding(
         rule="other-processes",
@@ -141,4 +137,12 @@ def _when_most_is_pending(run: Run, peak: Peak) -> Waterfall | None:
     return waterfall(run, rank=peak.rank, event=int(np.argmax(pending)))
 
 
-RULES: Final = (pending_frees, cached_elsewhere, fragmentation, outside_pytorch, other_processes)
+def at_the_peak(run: Run, peak: Peak) -> Iterator[Finding]:
+    """What the waterfall at the peak tells: caches, fragments, and what is not PyTorch's."""
+    found = waterfall(run, rank=peak.rank)
+    if found is not None:
+        for rule in (_cached_elsewhere, _fragmentation, _outside_pytorch, _other_processes):
+            yield from rule(run, peak, found)
+
+
+RULES: Final = (pending_frees, at_the_peak)

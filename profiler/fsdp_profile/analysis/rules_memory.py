@@ -12,7 +12,7 @@ from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT, SETUP_STEP, Category, Phase
+from fsdp_profile.schema import SETUP_STEP, Category, Phase
 
 MIN_SHARE: Final = 0.05
 """Of the peak; what is smaller is not worth a word."""
@@ -26,10 +26,6 @@ def activations_dominate(run: Run, peak: Peak) -> Iterator[Finding]:
     held = peak.by_category.get(Category.ACTIVATION, 0)
     if held < DOMINATES * peak.allocated_bytes:
         return
-    blocks = memory.blocks_at(run, rank=peak.rank, event=peak.event)
-    mine = strings(blocks, "category") == Category.ACTIVATION.value
-    unit, size = numbers(blocks, "unit")[mine], numbers(blocks, "size_bytes")[mine]
-    by_unit = [int(size[unit == which].sum()) for which in np.unique(unit) if which != NO_UNIT]
     yield Finding(
         rule="activations-dominate",
         severity=Severity.EXPLAINS,
@@ -38,7 +34,7 @@ def activations_dominate(run: Run, peak: Peak) -> Iterator[Finding]:
         "them.",
         evidence={"activation_bytes": held, "peak_bytes": peak.allocated_bytes},
         action="Checkpoint the activations of each unit, or give a rank a smaller batch or shorter sequences.",
-        saves_bytes=sum(by_unit) - max(by_unit) if len(by_unit) > 1 else None,
+        saves_bytes=memory.checkpointing_saves_bytes(run, peak),
         is_estimate=True,
         rank=peak.rank,
     )
@@ -46,7 +42,7 @@ def activations_dominate(run: Run, peak: Peak) -> Iterator[Finding]:
 
 def communication_buffers(run: Run, peak: Peak) -> Iterator[Finding]:
     """Buffers of all-gathers and reductions, which are neither parameters nor gradients."""
-    held = sum(peak.by_category.get(category, 0) for category in _COMMUNICATION)
+    held = peak.bytes_of(_COMMUNICATION)
     if held < MIN_SHARE * peak.allocated_bytes:
         return
     gather, reduce = (peak.by_category.get(category, 0) for category in _COMMUNICATION)

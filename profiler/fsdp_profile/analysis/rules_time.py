@@ -6,7 +6,7 @@ from typing import Final
 import numpy as np
 
 from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.across import across_ranks
+from fsdp_profile.analysis.across import Across, across_ranks
 from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.analysis.finding import Finding, Severity
 from fsdp_profile.analysis.memory import Peak
@@ -54,9 +54,15 @@ def exposed_gathers(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def straggler(run: Run, peak: Peak) -> Iterator[Finding]:
-    """One rank comes last again and again, and the others wait."""
+def across(run: Run, peak: Peak) -> Iterator[Finding]:
+    """What matching the collectives of all ranks tells: who is late, and who never came."""
     found = across_ranks(run)
+    yield from _straggler(run, found)
+    yield from _never_joined(found)
+
+
+def _straggler(run: Run, found: Across) -> Iterator[Finding]:
+    """One rank comes last again and again, and the others wait."""
     if not found.stragglers:
         return
     worst = found.stragglers[0]
@@ -81,9 +87,9 @@ def straggler(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-def never_joined(run: Run, peak: Peak) -> Iterator[Finding]:
+def _never_joined(found: Across) -> Iterator[Finding]:
     """A rank did not reach a collective that others began: a hang, or a rank that died."""
-    for lost in across_ranks(run).never_joined:
+    for lost in found.never_joined:
         if lost.recording_ended:
             continue
         more = f", nor {lost.num_more} more of its group" if lost.num_more else ""
@@ -124,4 +130,4 @@ def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-RULES: Final = (exposed_gathers, straggler, never_joined, imbalance)
+RULES: Final = (exposed_gathers, across, imbalance)

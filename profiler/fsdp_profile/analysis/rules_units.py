@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fsdp_profile.analysis.finding import Finding, Severity
 from fsdp_profile.analysis.in_flight import gathers, in_flight
-from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.memory import STATES, TRANSIENT, Peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.ingest.tables import numbers, strings
@@ -23,9 +23,6 @@ DEEP: Final = 2
 """Units gathered ahead at once."""
 PAYS: Final = 0.5
 """Transient bytes of sharding, as a share of what it saves, from which on it hardly pays."""
-
-_STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
-_TRANSIENT: Final = (Category.UNSHARDED_PARAM, Category.ALL_GATHER, Category.REDUCE_SCATTER, Category.UNSHARDED_GRAD)
 
 
 def one_unit(run: Run, peak: Peak) -> Iterator[Finding]:
@@ -228,8 +225,7 @@ def too_few_ranks(run: Run, peak: Peak) -> Iterator[Finding]:
     if not units.num_rows:
         return
     shards = int(numbers(units, "shard_size").max())
-    states = sum(peak.by_category.get(category, 0) for category in _STATES)
-    saved, transient = states * (shards - 1), sum(peak.by_category.get(category, 0) for category in _TRANSIENT)
+    saved, transient = peak.bytes_of(STATES) * (shards - 1), peak.bytes_of(TRANSIENT)
     if shards < 2 or not saved or transient < PAYS * saved:
         return
     yield Finding(

@@ -19,7 +19,6 @@ import pyarrow as pa
 from fsdp_profile.analysis.memory import peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NOT_FREED
 
 MAX_SAMPLE_DISTANCE_NS: Final = 1_000_000_000
 """An NVML sample further from the moment than this says nothing about it."""
@@ -242,7 +241,7 @@ def _ranges(segments: pa.Table) -> tuple[Any, Any]:
 
 def _alive(table: pa.Table, event: int) -> pa.Table:
     start, end = numbers(table, "start_event"), numbers(table, "end_event")
-    return table.filter(pa.array((start <= event) & ((end > event) | (end == NOT_FREED))))
+    return table.filter(pa.array((start <= event) & (end > event)))
 
 
 def _value(table: pa.Table, name: str, event: int | None) -> int | None:

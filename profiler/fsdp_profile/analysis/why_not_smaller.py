@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fsdp_profile.analysis.memory import Peak, peak
+from fsdp_profile.analysis.memory import STATES, TRANSIENT, Peak, peak
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.waterfall import waterfall
@@ -18,9 +18,6 @@ from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import Category, UnitKind
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
-
-STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
-TRANSIENT: Final = (Category.UNSHARDED_PARAM, Category.ALL_GATHER, Category.REDUCE_SCATTER, Category.UNSHARDED_GRAD)
 
 DOMINATES: Final = 0.5
 LARGEST: Final = 0.5
@@ -80,8 +77,7 @@ def _activations(found: Peak) -> Reason:
 
 
 def _ranks(found: Peak, shards: int) -> Reason:
-    states = sum(found.by_category.get(category, 0) for category in STATES)
-    transient = sum(found.by_category.get(category, 0) for category in TRANSIENT)
+    states, transient = found.bytes_of(STATES), found.bytes_of(TRANSIENT)
     saved = states * (shards - 1)
     return Reason(
         question="Are there enough ranks?",

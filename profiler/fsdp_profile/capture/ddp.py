@@ -12,11 +12,9 @@ from typing import Any
 from fsdp_profile.capture.hooks import Original, UnitHooks
 from fsdp_profile.capture.recorder import now
 from fsdp_profile.capture.units import dtype_text
-from fsdp_profile.schema import NO_UNIT, Category, Phase, UnitKind
+from fsdp_profile.schema import BUCKET_REGION, NO_UNIT, Category, Phase, UnitKind
 
 MODULES = ("torch.nn.parallel.distributed",)
-BUCKET_REGION = "BUCKET_REGION"
-"""Region in which DDP allocates buckets; not a SpanKind, for it is no unit's."""
 
 
 class DdpHooks(UnitHooks):

@@ -8,7 +8,7 @@ from typing import Any
 from fsdp_profile.capture.hooks import Original, UnitHooks
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
-from fsdp_profile.schema import NO_UNIT, Category, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.schema import GATHER_REGION, NO_UNIT, Category, Phase, Prefetch, SpanKind, UnitKind
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
@@ -89,7 +89,7 @@ class Fsdp1Hooks(UnitHooks):
                     # What is gathered from; where nothing is gathered (NO_SHARD), what is computed with.
                     what = Category.ALL_GATHER if handle.uses_sharded_strategy else Category.UNSHARDED_PARAM
                     self._recorder.tag(shard, what, unit=unit, name="mp_shard")
-                    self._recorder.span(unit, "GATHER_REGION", start_ns)
+                    self._recorder.span(unit, GATHER_REGION, start_ns)
             return out
 
         return pre_unshard
@@ -101,7 +101,7 @@ class Fsdp1Hooks(UnitHooks):
             if self._recorder.enabled and handle.uses_sharded_strategy:
                 with self._patcher.guarded("FSDP1 gathered parameters"):
                     unit = self._units.number(handle)
-                    self._recorder.span(unit, "GATHER_REGION", start_ns)
+                    self._recorder.span(unit, GATHER_REGION, start_ns)
                     for name in ("_full_param_padded", "_full_prec_full_param_padded"):
                         tensor = getattr(handle.flat_param, name, None)
                         if tensor is not None:

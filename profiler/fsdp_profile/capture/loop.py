@@ -12,12 +12,9 @@ from typing import Any
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
-from fsdp_profile.schema import NO_UNIT, Category, Phase
+from fsdp_profile.schema import NO_UNIT, RECOMPUTE_REGION, Category, Phase
 
 Original = Callable[..., Any]
-
-RECOMPUTE_REGION = "RECOMPUTE_REGION"
-"""Region in which a checkpointed forward runs again inside backward; not a SpanKind, for it is no unit's."""
 
 
 class LoopHooks:

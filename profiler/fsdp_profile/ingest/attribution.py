@@ -18,9 +18,12 @@ import numpy as np
 from fsdp_profile.ingest.capture_log import CaptureLog, Columns
 from fsdp_profile.ingest.pairing import Blocks
 from fsdp_profile.schema import (
+    BUCKET_REGION,
     CATEGORIES,
+    GATHER_REGION,
     NO_UNIT,
     NOT_FREED,
+    RECOMPUTE_REGION,
     SETUP_STEP,
     TEARDOWN_STEP,
     Basis,
@@ -35,9 +38,6 @@ _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _BASES = tuple(Basis)
 _BASIS = {basis: code for code, basis in enumerate(_BASES)}
 
-GATHER_REGION = "GATHER_REGION"
-BUCKET_REGION = "BUCKET_REGION"
-RECOMPUTE_REGION = "RECOMPUTE_REGION"
 REGIONS = (GATHER_REGION, BUCKET_REGION, RECOMPUTE_REGION)
 """Kinds of spans that are no SpanKind: they only tell what is allocated in them."""
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile.ingest.attribution import BUCKET_REGION, FUNCTIONAL, Clock
+from fsdp_profile.ingest.attribution import FUNCTIONAL, Clock
 from fsdp_profile.ingest.capture_log import CaptureLog
-from fsdp_profile.schema import NO_UNIT, CollectiveKind, Phase
+from fsdp_profile.schema import BUCKET_REGION, NO_UNIT, CollectiveKind, Phase
 
 Array = np.ndarray[Any, Any]
 
