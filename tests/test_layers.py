@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
 BASE = {f"fsdp_profile.{name}" for name in ("schema", "errors", "layout", "humanize", "colours")}
-FLOORS = ("capture", "ingest", "analysis", "report", "commands")
+FLOORS = ("capture", "ingest", "analysis", "report", "export", "commands")
 FRAMES = {"numpy", "pyarrow", "msgspec"}
 
 ALLOWED = {
@@ -22,6 +22,9 @@ ALLOWED = {
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
     PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},
     PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "rich"},
+    PROFILER / "export": BASE
+    | FRAMES
+    | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")},
     PROFILER / "commands": BASE
     | {f"fsdp_profile.{floor}" for floor in FLOORS}
     | {"fsdp_dashboard", "rich", "msgspec", "torch"},

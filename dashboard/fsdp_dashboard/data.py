@@ -42,7 +42,7 @@ class RunRef:
     """What the picker and the URL call it: its path below the folder that was given."""
     path: Path
     stamp: tuple[int, int]
-    """Time and size of the manifest."""
+    """Time and size of the manifest, or of the bundle."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,8 +274,7 @@ def _ref(path: Path, root: Path, taken: dict[str, RunRef]) -> RunRef:
     label, number = name, 2
     while label in taken and taken[label].path != path:
         label, number = f"{name} ({number})", number + 1
-    status = (path / layout.MANIFEST).stat()
-    return RunRef(label=label, path=path, stamp=(status.st_mtime_ns, status.st_size))
+    return RunRef(label=label, path=path, stamp=layout.stamp_of(path))
 
 
 def _first_choice(refs: list[RunRef]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ MANIFEST: Final = "manifest.json"
 RAW: Final = "raw"
 CAPTURE_LOG: Final = "capture.jsonl"
 DEFAULT_RUNS: Final = "runs"
+BUNDLE_SUFFIX: Final = ".fsdpz"
 
 # Environment through which the launcher reaches the capture in the ranks.
 ENV_RUN_DIR: Final = "FSDP_PROFILE_RUN_DIR"
@@ -51,8 +52,19 @@ def is_run(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether this is a file that says of itself to hold a run."""
+    return path.suffix == BUNDLE_SUFFIX and path.is_file()
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Time and size of what tells whether a run has changed: its manifest, or the bundle."""
+    status = (path if is_bundle(path) else path / MANIFEST).stat()
+    return status.st_mtime_ns, status.st_size
+
+
 def find_runs(path: Path) -> list[Path]:
-    """The run at `path`, or the runs in the folders below it (two levels), newest first.
+    """The run or bundle at `path`, or the runs (two levels) and bundles (one) in the folder, newest first.
 
     Raises:
         InputError: nothing there, or no run in it.
@@ -63,14 +75,15 @@ def find_runs(path: Path) -> list[Path]:
         raise InputError(f"{str(path)[:80]}...: cannot be looked up ({e.strerror})") from e
     if not is_there:
         raise InputError(f"{path}: no such file or folder")
-    if is_run(path):
+    if is_run(path) or is_bundle(path):
         return [path]
     if not path.is_dir():
-        raise InputError(f"{path}: not a run directory (no {MANIFEST} in it)")
+        raise InputError(f"{path}: neither a run directory nor a bundle (*{BUNDLE_SUFFIX})")
     found = {p.parent for pattern in (f"*/{MANIFEST}", f"*/*/{MANIFEST}") for p in path.glob(pattern)}
+    found |= {p for p in path.glob(f"*{BUNDLE_SUFFIX}") if p.is_file()}
     if not found:
         raise InputError(f"{path}: no recorded run in it; record one with: fsdp-profile run train.py")
-    return sorted(found, key=lambda p: (-(p / MANIFEST).stat().st_mtime, p.name))
+    return sorted(found, key=lambda p: (-stamp_of(p)[0], p.name))
 
 
 def claim_run_dir(path: Path) -> Path:

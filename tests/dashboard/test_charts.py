@@ -11,10 +11,10 @@ from fsdp_dashboard.charts.memory import MemoryPanel, StepsPanel, memory_figure,
 from fsdp_dashboard.charts.overview import PeakBar, composition_figure
 from fsdp_dashboard.charts.panels import HEADROOM
 from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure
-from fsdp_dashboard.charts.reduce import MAX_ROWS, kept_rows
 from fsdp_dashboard.charts.units import MAX_SPANS, units_figure
 from fsdp_profile.analysis.memory import peak, peak_of_steps
 from fsdp_profile.analysis.steps import spans_between, step_ledger
+from fsdp_profile.analysis.thinning import MAX_ROWS, kept_rows
 from fsdp_profile.schema import Category, Phase, SpanKind, Strategy
 
 MIB = 1 << 20

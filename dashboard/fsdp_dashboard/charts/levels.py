@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure
 from fsdp_dashboard.charts.palette import LEVEL_COLOURS, LEVELS
-from fsdp_dashboard.charts.reduce import kept_rows
 from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.thinning import kept_rows
 from fsdp_profile.humanize import bytes_text
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

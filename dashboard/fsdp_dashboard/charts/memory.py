@@ -16,7 +16,6 @@ from fsdp_dashboard.charts.labels import (
 from fsdp_dashboard.charts.levels import Level, drawn_levels, level_trace, recorded_levels
 from fsdp_dashboard.charts.palette import COLOURS, STACK_ORDER
 from fsdp_dashboard.charts.panels import axes_of, axis_key, panel_title, panels_layout, reference
-from fsdp_dashboard.charts.reduce import MAX_ROWS
 from fsdp_dashboard.charts.stack import (
     categories_in,
     ms_in_step,
@@ -27,6 +26,7 @@ from fsdp_dashboard.charts.stack import (
 )
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.thinning import MAX_ROWS
 from fsdp_profile.schema import Category
 
 _FEW_STEPS: Final = 6

@@ -8,8 +8,8 @@ import numpy as np
 from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
 from fsdp_dashboard.charts.levels import Level, level_texts
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
-from fsdp_dashboard.charts.reduce import kept_rows
 from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
+from fsdp_profile.analysis.thinning import kept_rows
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.schema import NO_UNIT, Category, Phase
 

@@ -16,7 +16,6 @@ from fsdp_dashboard.charts.labels import (
 )
 from fsdp_dashboard.charts.palette import SPAN_COLOURS
 from fsdp_dashboard.charts.panels import HEADROOM
-from fsdp_dashboard.charts.reduce import MAX_ROWS
 from fsdp_dashboard.charts.stack import (
     categories_in,
     ms_in_step,
@@ -26,6 +25,7 @@ from fsdp_dashboard.charts.stack import (
     stack_traces,
 )
 from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.thinning import MAX_ROWS
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.schema import SpanKind
 

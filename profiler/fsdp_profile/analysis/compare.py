@@ -66,7 +66,7 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
         for run, found in zip(runs, peaks, strict=True)
     ]
     why = [line for i, c in enumerate(compared) if i != chosen for line in _why(c, runs[chosen], len(runs) > 2)]
-    return Comparison(baseline=runs[chosen], runs=compared, differences=_differences(runs, runs[chosen]), why=why)
+    return Comparison(baseline=runs[chosen], runs=compared, differences=differences(runs, runs[chosen]), why=why)
 
 
 def _worst_peak(run: Run) -> Peak:
@@ -120,7 +120,8 @@ def _changes(changes: list[tuple[Category, int]], prefix: str, base: Run) -> lis
     ]
 
 
-def _differences(runs: list[Run], base: Run) -> list[str]:
+def differences(runs: list[Run], base: Run) -> list[str]:
+    """Why runs may not be comparable with one of them: each line names one thing that differs."""
     found = []
     for run in runs:
         if run is base:

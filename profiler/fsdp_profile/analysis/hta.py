@@ -83,11 +83,17 @@ def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
     """
     found = {}
     for rank in run.ranks:
-        kept = layout.raw_dir(run.path, rank)
+        kept = layout.raw_dir(run.path if folder is None else folder, rank)
         path = next((kept / name for name in _TRACES if (kept / name).exists()), None)
         if path is not None:
             found[rank] = path
+    is_bundle = run.source is not None
     if not found and run.manifest.device_type != "cpu":
+        if is_bundle and folder is None:  # it may come from anybody, and chooses no file of this machine
+            raise InputError(
+                f"{run.path}: a bundle holds no traces; say where they lie with: "
+                f"fsdp-profile hta {run.path} --traces FOLDER"
+            )
         found = _imported_traces(run, folder)
     if not found:
         why = "it ran on CPU" if run.manifest.device_type == "cpu" else "no Kineto trace was kept"

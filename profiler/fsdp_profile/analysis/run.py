@@ -6,12 +6,13 @@ Opening a run reads one small file; a table is read when asked for and kept whil
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from fsdp_profile import layout
 from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.ingest.bundle import open_bundle
 from fsdp_profile.ingest.convert import convert_rank, read_rank
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
 from fsdp_profile.ingest.tables import empty_table, read_table
@@ -20,14 +21,24 @@ _ALWAYS: Final = ("steps", "phases", "units", "unit_spans", "collectives", "kern
 """Tables that the conversion of a rank writes whatever it recorded."""
 
 
+class Tables(Protocol):
+    """Where the tables of a run come from, when not from the folder of the run."""
+
+    def table(self, name: str, *, rank: int) -> pa.Table:
+        """One table of one rank, with the columns of schema.TABLES[name]; the same object when asked again."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One recorded job."""
 
     path: Path
+    """The run directory, or the bundle."""
     manifest: Manifest
     ranks: tuple[int, ...]
     """Ranks that recorded something here, in order."""
+    source: Tables | None = None
+    """None: the Parquet files below `path`."""
 
     @property
     def name(self) -> str:
@@ -45,6 +56,8 @@ class Run:
         if rank not in self.ranks:
             have = ", ".join(map(str, self.ranks)) or "none"
             raise InputError(f"{self.path}: rank {rank} recorded nothing here (ranks: {have})")
+        if self.source is not None:
+            return self.source.table(name, rank=rank)
         path = layout.table_path(self.path, rank, name)
         log = layout.capture_log(self.path, rank)
         if not path.exists() and log.exists():
@@ -61,17 +74,20 @@ class Run:
 
 
 def load_run(path: Path | str) -> Run:
-    """Open a run directory.
+    """Open a run directory or a bundle.
 
     Raises:
-        InputError: not a run directory.
+        InputError: neither of them, or a bundle that is not to be trusted.
         SchemaError: written by an unknown major version.
     """
     run_dir = Path(path)
     if not run_dir.exists():
         raise InputError(f"{run_dir}: no such file or folder")
+    if layout.is_bundle(run_dir):
+        bundle = open_bundle(run_dir)
+        return Run(path=run_dir, manifest=bundle.manifest(), ranks=bundle.ranks, source=bundle)
     if not layout.is_run(run_dir):
-        raise InputError(f"{run_dir}: not a run directory (no {layout.MANIFEST} in it)")
+        raise InputError(f"{run_dir}: neither a run directory nor a bundle (*{layout.BUNDLE_SUFFIX})")
     return Run(path=run_dir, manifest=read_manifest(run_dir), ranks=tuple(layout.ranks_in(run_dir)))
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile compare`."""
-    parser.add_argument("run_paths", metavar="RUN", nargs="+", type=Path, help="run directories, or folders of them")
+    parser.add_argument("run_paths", metavar="RUN", nargs="+", type=Path, help="runs, bundles, or folders of them")
     parser.add_argument("--baseline", metavar="RUN", type=Path, help="the run the others are measured against")
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
 

@@ -1,8 +1,8 @@
 """Open recorded runs in the browser.
 
 Starts Streamlit on 127.0.0.1; nothing leaves this machine and no usage
-statistics are sent. RUNS are run directories or folders of them; without any:
-./runs, then the sample runs that came with the project.
+statistics are sent. RUNS are run directories, bundles or folders of them;
+without any: ./runs, then the sample runs that came with the project.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile dashboard`."""
-    parser.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help="run directories, or folders of them")
+    parser.add_argument("runs", nargs="*", type=Path, metavar="RUNS", help="runs, bundles, or folders of them")
     parser.add_argument("--port", type=int, metavar="PORT", help="port (default: the first free one from 8501 on)")
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser")
 
@@ -23,7 +23,7 @@ def run(args: argparse.Namespace) -> int:
 
     from fsdp_profile.analysis.run import load_run
     from fsdp_profile.errors import MissingExtraError, UsageError
-    from fsdp_profile.layout import is_run
+    from fsdp_profile.layout import is_bundle, is_run
 
     if args.port is not None and not 1 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: not a port; give 1 to 65535")
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as e:
         raise MissingExtraError("the dashboard", "dashboard") from e
     for path in args.runs:
-        if is_run(path):
+        if is_run(path) or is_bundle(path):
             load_run(path)  # a run that cannot be opened is said here, not in the browser
     command = launch.command(args.runs, port=args.port, browser=not args.no_browser)
     sys.stdout.flush()

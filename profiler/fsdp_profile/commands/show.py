@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile show`."""
-    parser.add_argument("run_path", metavar="RUN", type=Path, help="a run directory")
+    parser.add_argument("run_path", metavar="RUN", type=Path, help="a run directory or a bundle")
     parser.add_argument(
         "section", nargs="?", choices=SECTIONS, metavar="SECTION",
         help="memory, units, collectives, ranks or findings: that in full, instead of the overview",

@@ -109,19 +109,29 @@ def read_manifest(run_dir: Path) -> Manifest:
         content = path.read_bytes()
     except OSError as e:
         raise InputError(f"{path}: cannot be read ({e.strerror or e}); give a run directory") from e
+    return parse_manifest(content, where=str(path))
+
+
+def parse_manifest(content: bytes, *, where: str) -> Manifest:
+    """The manifest in a file's content; `where` is what errors call it.
+
+    Raises:
+        InputError: not a manifest.
+        SchemaError: written by an unknown major version.
+    """
     try:
         version = msgspec.json.decode(content, type=_Versioned).schema
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise InputError(f"{path}: not a run's manifest ({e})") from e
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise InputError(f"{where}: not a run's manifest ({e})") from e
     if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
         raise SchemaError(
-            f"{path}: schema {version} is not readable by this release (it reads {SCHEMA_VERSION}); "
+            f"{where}: schema {version} is not readable by this release (it reads {SCHEMA_VERSION}); "
             "upgrade fsdp-profile"
         )
     try:
         return msgspec.json.decode(content, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as e:
-        raise InputError(f"{path}: not a run's manifest ({e})") from e
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
+        raise InputError(f"{where}: not a run's manifest ({e})") from e
 
 
 def write_manifest(run_dir: Path, manifest: Manifest) -> None:
@@ -133,11 +143,16 @@ def write_manifest(run_dir: Path, manifest: Manifest) -> None:
     path = run_dir / layout.MANIFEST
     partial = path.with_suffix(".json.partial")
     try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+        partial.write_bytes(manifest_bytes(manifest))
         partial.replace(path)
     except OSError as e:
         partial.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({e.strerror or e})") from e
+
+
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """The content of `manifest.json`."""
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
 
 
 class _Versioned(msgspec.Struct):

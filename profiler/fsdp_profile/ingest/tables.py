@@ -14,6 +14,11 @@ from fsdp_profile.schema import TABLES, Column
 
 MAX_BYTES = 1 << 56
 """Larger sizes in a table are damage."""
+FREE_TABLE_BYTES = 256 << 20
+"""A table of a bundle may always become this large in memory."""
+MAX_EXPANSION = 200
+"""Beyond that, this many times its size in the file; recorded tables become 10 to 20 times as large."""
+_THRIFT_LIMITS = {"thrift_string_size_limit": 64 << 20, "thrift_container_size_limit": 1 << 20}
 
 _ARROW: dict[str, Any] = {
     "int64": pa.int64(),
@@ -74,11 +79,54 @@ def read_table(path: Path, table: str) -> pa.Table:
         found = pq.read_table(path, use_threads=False)
     except (OSError, pa.ArrowException) as e:
         raise InputError(f"{path}: damaged or not Parquet ({str(e).splitlines()[0]}); record the run again") from e
+    return _in_schema(found, table, where=str(path))
+
+
+def table_of_parquet(content: bytes, table: str, *, where: str) -> pa.Table:
+    """One of our tables from the bytes of a Parquet file that may come from anybody; `where` is what errors call it.
+
+    Raises:
+        InputError: damaged, not Parquet, or far larger in memory than in the file.
+        SchemaError: a column is missing or has another type.
+    """
+    try:
+        file = pq.ParquetFile(pa.BufferReader(content), **_THRIFT_LIMITS)
+        told = file.metadata
+        # Counted from both ends: a run length can stand for any number of rows, a page for any number of bytes.
+        pages = sum(told.row_group(i).total_byte_size for i in range(told.num_row_groups))
+        memory = max(told.num_rows * told.num_columns * 8, pages)
+        if memory > max(FREE_TABLE_BYTES, MAX_EXPANSION * len(content)):
+            raise InputError(f"{where}: {len(content):,} bytes would become {memory:,} in memory; not opened")
+        found = file.read(columns=[c.name for c in TABLES[table]], use_threads=False)
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as e:
+        reason = (str(e).splitlines() or ["no message"])[0]
+        raise InputError(f"{where}: damaged or not Parquet ({reason}); export the run again") from e
+    return _in_schema(found, table, where=where)
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """One of our tables as a Parquet file: the same bytes for the same rows, and no word that no row holds."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(without_unused_words(table), sink, compression="zstd", compression_level=9)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def without_unused_words(table: pa.Table) -> pa.Table:
+    """The table with dictionaries of the words in use: those a recording wrote hold all words of its log."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            column = table.column(number).cast(pa.string()).combine_chunks().dictionary_encode().cast(field.type)
+            table = table.set_column(number, field, column)
+    return table.replace_schema_metadata(None)
+
+
+def _in_schema(found: pa.Table, table: str, *, where: str) -> pa.Table:
+    """The table with exactly the schema's columns."""
     arrays = []
     for column in TABLES[table]:
         if column.name not in found.column_names:
             if not column.nullable:
-                raise SchemaError(f"{path}: column '{column.name}' is missing; record the run again")
+                raise SchemaError(f"{where}: column '{column.name}' is missing; record the run again")
             arrays.append(_absent(column, found.num_rows))
             continue
         array = found.column(column.name)
@@ -86,12 +134,12 @@ def read_table(path: Path, table: str) -> pa.Table:
         same = array.type == want or (column.type == "string" and pa.types.is_string(array.type))
         if not same:
             raise SchemaError(
-                f"{path}: column '{column.name}' is {array.type}, schema says {column.type}; record the run again"
+                f"{where}: column '{column.name}' is {array.type}, schema says {column.type}; record the run again"
             )
         if array.null_count and not column.nullable:
-            raise InputError(f"{path}: column '{column.name}' has holes; record the run again")
+            raise InputError(f"{where}: column '{column.name}' has holes; record the run again")
         if column.name.endswith("_bytes") and _is_absurd(array):
-            raise InputError(f"{path}: column '{column.name}' holds sizes no machine has; record the run again")
+            raise InputError(f"{where}: column '{column.name}' holds sizes no machine has; record the run again")
         arrays.append(array if array.type == want else array.dictionary_encode())
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table)).unify_dictionaries().combine_chunks()
 

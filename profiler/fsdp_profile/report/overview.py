@@ -88,8 +88,8 @@ def _header(found: Overview) -> RenderableType:
     manifest = found.run.manifest
     rows: list[tuple[str, str | Text]] = [
         ("strategy", manifest.strategy_detail or str(manifest.strategy)),
-        ("model", _model(found.run)),
-        ("device", _device(found.run)),
+        ("model", model_text(found.run)),
+        ("device", device_text(found.run)),
         ("torch", manifest.versions.get("torch", _NOT_RECORDED)),
         ("steps", _steps(found.ranks)),
         ("script", " ".join([manifest.script, *manifest.script_args]) or _NOT_RECORDED),
@@ -100,7 +100,8 @@ def _header(found: Overview) -> RenderableType:
     return Group(heading(found.run.name), facts(rows), *problems)
 
 
-def _model(run: Run) -> str:
+def model_text(run: Run) -> str:
+    """The model, its size and dtypes, in one line."""
     model = run.manifest.model
     if not model.numel:
         return _NOT_RECORDED
@@ -114,7 +115,8 @@ def _model(run: Run) -> str:
     return "".join(parts)
 
 
-def _device(run: Run) -> str:
+def device_text(run: Run) -> str:
+    """How many of which devices, in one line."""
     manifest = run.manifest
     name = manifest.device_name or manifest.device_type or _NOT_RECORDED
     if manifest.device_type == "cpu":

@@ -1,0 +1,167 @@
+"""What of a run is held against a baseline: bytes by category and unit, counts of a step. See check.py."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.steps import unit_names
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.schema import NO_UNIT, SpanKind, UnitKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measured:
+    """A high-water mark over the training steps of all ranks."""
+
+    size_bytes: int
+    spread_bytes: int
+    """By how much it differs between the steps after the first, on the rank where it is highest."""
+    rank: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnitFacts:
+    """One unit, on the rank where it does most."""
+
+    gathers: float
+    """Median of the complete steps."""
+    reshards: float | None
+    """None where gathers but no reshards were recorded (imported traces)."""
+    sharded_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CallKey:
+    """Collectives that are counted together."""
+
+    group: str
+    """What the group is called, and its size."""
+    kind: str
+    owner: str
+    """'of units' or 'of no unit'."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Facts:
+    """One run."""
+
+    peak: Measured | None
+    reserved: Measured | None
+    by_category: dict[str, Measured]
+    by_unit: dict[str, dict[str, int]]
+    """Category -> unit -> bytes at the moment at which the category is highest."""
+    units: dict[str, UnitFacts]
+    calls: dict[CallKey, float]
+    """Collectives of a step: median over the complete steps, on the rank with most."""
+
+
+def facts_of(run: Run) -> Facts:
+    """The facts of a run."""
+    by_category: dict[str, Measured] = {}
+    by_unit: dict[str, dict[str, int]] = {}
+    peaks, reserved = [], []
+    for rank in run.ranks:
+        samples = run.table("memory_samples", rank=rank)
+        steps = numbers(samples, "step")
+        if not (steps >= 0).any():
+            continue
+        ledger = memory.timeline(run, rank=rank)
+        peaks.append(_highest(ledger.allocated_bytes, steps, rank))
+        if samples.column("reserved_bytes").null_count == 0:
+            reserved.append(_highest(numbers(samples, "reserved_bytes"), steps, rank))
+        for category, live in ledger.by_category.items():
+            found = _highest(live, steps, rank)
+            before = by_category.get(category.value)
+            if found.size_bytes and (before is None or found.size_bytes > before.size_bytes):
+                by_category[category.value] = found
+                trained = np.flatnonzero(steps >= 0)
+                by_unit[category.value] = _of_units(run, rank, category.value, int(trained[np.argmax(live[trained])]))
+    return Facts(
+        peak=max(peaks, key=lambda m: m.size_bytes, default=None),
+        reserved=max(reserved, key=lambda m: m.size_bytes, default=None),
+        by_category=by_category,
+        by_unit=by_unit,
+        units=_units(run),
+        calls=_calls(run),
+    )
+
+
+def _highest(live: memory.Ints, steps: memory.Ints, rank: int) -> Measured:
+    of_steps = {int(step): int(live[steps == step].max()) for step in np.unique(steps) if step >= 0}
+    later = [size for step, size in of_steps.items() if step > min(of_steps)]
+    return Measured(size_bytes=max(of_steps.values()), spread_bytes=max(later) - min(later) if later else 0, rank=rank)
+
+
+def _of_units(run: Run, rank: int, category: str, event: int) -> dict[str, int]:
+    blocks = memory.blocks_at(run, rank=rank, event=event)
+    blocks = blocks.filter(pa.array(strings(blocks, "category") == category))
+    names, unit, size = unit_names(run, rank=rank), numbers(blocks, "unit"), numbers(blocks, "size_bytes")
+    return {names[int(u)]: int(size[unit == u].sum()) for u in np.unique(unit) if u != NO_UNIT and int(u) in names}
+
+
+def _complete_steps(run: Run, rank: int) -> list[int]:
+    steps = run.table("steps", rank=rank)
+    complete = steps.column("complete").to_numpy(zero_copy_only=False)
+    return [int(step) for step in numbers(steps, "step")[complete] if step >= 0]
+
+
+def _units(run: Run) -> dict[str, UnitFacts]:
+    """Units by name; DDP's buckets are numbered anew when they are rebuilt, and are not compared."""
+    found: dict[str, UnitFacts] = {}
+    for rank in run.ranks:
+        units, spans = run.table("units", rank=rank), run.table("unit_spans", rank=rank)
+        owner, kind, step = numbers(spans, "unit"), strings(spans, "kind"), numbers(spans, "step")
+        complete = _complete_steps(run, rank)
+        names = zip(
+            numbers(units, "unit"), strings(units, "name"), strings(units, "kind"), numbers(units, "sharded_bytes"),
+            strict=True,
+        )  # fmt: skip
+        has_reshards = bool((kind == SpanKind.RESHARD.value).any())
+        for unit, name, unit_kind, size in names:
+            if unit_kind == UnitKind.DDP_BUCKET.value:
+                continue
+            gathers = _per_step(step[(owner == unit) & (kind == SpanKind.ALL_GATHER.value)], complete)
+            reshards = _per_step(step[(owner == unit) & (kind == SpanKind.RESHARD.value)], complete)
+            before = found.get(str(name))
+            if before is None or gathers > before.gathers:
+                found[str(name)] = UnitFacts(
+                    gathers=gathers, reshards=reshards if has_reshards else None, sharded_bytes=int(size)
+                )
+    return found
+
+
+def _calls(run: Run) -> dict[CallKey, float]:
+    found: dict[CallKey, float] = {}
+    for rank in run.ranks:
+        complete = _complete_steps(run, rank)
+        counts: dict[CallKey, dict[int, int]] = {}
+        for row in _counted(run.table("collectives", rank=rank)):
+            size = "?" if row["group_size"] is None else row["group_size"]
+            key = CallKey(
+                group=f"{row['group_description'] or row['group'] or '(not named)'} of {size} ranks",
+                kind=row["kind"],
+                owner="of units" if row["is_owned"] else "of no unit",
+            )
+            by_step = counts.setdefault(key, {})
+            by_step[row["step"]] = by_step.get(row["step"], 0) + row["count_all"]
+        for key, by_step in counts.items():
+            median = float(np.median([by_step.get(step, 0) for step in complete])) if complete else 0.0
+            found[key] = max(found.get(key, 0.0), median)
+    return {key: count for key, count in found.items() if count}
+
+
+def _counted(table: pa.Table) -> list[dict[str, Any]]:
+    """How many collectives of each group, kind and step, by whether a unit asked for them."""
+    text = {name: table.column(name).cast(pa.string()) for name in ("group_description", "group", "kind")}
+    other = {name: table.column(name) for name in ("group_size", "step")}
+    keyed = pa.table({**text, **other, "is_owned": pa.array(numbers(table, "unit") != NO_UNIT)})
+    return list(keyed.group_by(keyed.column_names).aggregate([([], "count_all")]).to_pylist())
+
+
+def _per_step(step: memory.Ints, complete: list[int]) -> float:
+    """Median over the complete steps of how many rows each has."""
+    return float(np.median([int((step == number).sum()) for number in complete])) if complete else 0.0

@@ -1,0 +1,132 @@
+"""Write a run as one file to share: a bundle, an HTML report, a trace, a table, a picture.
+
+The ending of OUT says which: .fsdpz (a bundle, which every verb opens),
+.html (one page that needs no network; with a second RUN it compares),
+.json or .json.gz (a trace for Perfetto and chrome://tracing),
+.csv, .parquet (one table: --table), .md (the report, or one table),
+.svg (one chart: --chart). With --redact nothing in it tells of people,
+machines and projects; --preview says what that would remove and writes
+nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_profile.commands._opening import damage, open_run
+from fsdp_profile.errors import UsageError
+
+if TYPE_CHECKING:
+    from fsdp_profile.analysis.run import Run
+    from fsdp_profile.export.redact import Removal
+
+ENDINGS = (".fsdpz", ".html", ".json", ".json.gz", ".csv", ".parquet", ".md", ".svg")
+CHARTS = ("memory", "peak")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `fsdp-profile export`."""
+    parser.add_argument(
+        "run_paths", metavar="RUN", nargs="+", type=Path, help="a run directory or bundle; .html takes two to compare"
+    )
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"the file: {', '.join(ENDINGS)}")
+    parser.add_argument("--table", metavar="NAME", help="of .csv, .parquet, .md: which table (default: timeline)")
+    parser.add_argument("--chart", choices=CHARTS, default="memory", help="of .svg: which chart (default: memory)")
+    parser.add_argument("--rank", type=int, metavar="R", help="of tables and charts: the rank (default: see docs)")
+    parser.add_argument("--redact", action="store_true", help="take out hosts, paths, arguments, source lines, ...")
+    parser.add_argument(
+        "--hide-modules", nargs="?", const="", metavar="KEY",
+        help="redact names of modules too; with the same KEY the same names stand for them in another export",
+    )  # fmt: skip
+    parser.add_argument("--preview", action="store_true", help="say what --redact would remove, and write nothing")
+    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Export."""
+    _check(args)
+    runs = [open_run(path) for path in args.run_paths]
+    if args.redact or args.preview or args.hide_modules is not None:
+        runs, removals = _redacted(runs, args.hide_modules)
+        if args.preview:
+            _print_removals(removals, written=False)
+            return 0
+    with damage(runs[0].path):
+        size = _write(runs, args)
+    from fsdp_profile.humanize import bytes_text
+
+    print(f"{args.output}: {bytes_text(size)}")
+    if args.redact or args.hide_modules is not None:
+        _print_removals(removals, written=True)
+    return 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    if args.output is None:
+        if not args.preview:
+            raise UsageError("say where to: -o OUT; see fsdp-profile export --help")
+        return
+    if not args.output.name.endswith(ENDINGS):
+        raise UsageError(f"{args.output}: unknown ending; give one of {', '.join(ENDINGS)}")
+    if len(args.run_paths) > 1 and args.output.suffix != ".html":
+        raise UsageError(f"{args.output}: takes one run; only .html compares two")
+    if len(args.run_paths) > 2:
+        raise UsageError(f"{len(args.run_paths)} runs: a report compares two; for more use fsdp-profile compare")
+
+
+def _write(runs: Sequence[Run], args: argparse.Namespace) -> int:
+    from fsdp_profile.export.files import write_file
+
+    name, run = args.output.name, runs[0]
+    if name.endswith(".fsdpz"):
+        from fsdp_profile.export.bundle import bundle_bytes
+
+        content = bundle_bytes(run)
+    elif name.endswith(".html"):
+        from fsdp_profile.export.html import html_report
+
+        content = html_report(runs).encode()
+    elif name.endswith((".json", ".json.gz")):
+        from fsdp_profile.export.files import gzipped
+        from fsdp_profile.export.perfetto import trace_bytes
+
+        content = trace_bytes(run)
+        content = gzipped(content) if name.endswith(".gz") else content
+    elif name.endswith(".svg"):
+        from fsdp_profile.export.svg import chart_svg
+
+        content = chart_svg(run, chart=args.chart, rank=args.rank).encode()
+    else:
+        content = _table(name)(run, table=args.table, rank=args.rank)
+    return write_file(args.output, [content], overwrite=args.force)
+
+
+def _table(name: str) -> Callable[..., bytes]:
+    from fsdp_profile.export.table import csv_bytes, markdown_bytes, parquet_table
+
+    return {".csv": csv_bytes, ".parquet": parquet_table, ".md": markdown_bytes}[Path(name).suffix]
+
+
+def _redacted(runs: Sequence[Run], key: str | None) -> tuple[list[Run], list[Removal]]:
+    from fsdp_profile.export.redact import Redaction, redacted
+
+    how = Redaction(hide_modules=key is not None, key=key or "")
+    found, removals = [], []
+    for run in runs:
+        with damage(run.path):
+            clean, removed = redacted(run, how)
+        found.append(clean)
+        removals += removed
+    return found, removals
+
+
+def _print_removals(removals: Sequence[Removal], *, written: bool) -> None:
+    from fsdp_profile.report.redaction import redaction_report
+    from fsdp_profile.report.terminal import console
+
+    console().print(redaction_report(removals, written=written))
+    sys.stdout.flush()

@@ -1,0 +1,1 @@
+"""What leaves this machine: bundles, HTML, traces, tables, pictures, and the redaction before any of them."""

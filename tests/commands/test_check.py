@@ -1,0 +1,135 @@
+"""The verb `check`: exit codes and its four outputs; ten recordings agree, and planted regressions are named."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from builder import RunBuilder
+from recording import ROOT, SCRIPTS, fsdp_profile
+
+from fsdp_profile.commands import main
+
+SAMPLES = ROOT / "sample_runs"
+FSDP2, DDP = str(SAMPLES / "gpt-fsdp2-2ranks"), str(SAMPLES / "gpt-ddp-2ranks")
+HOSTILE = "<b>|@me `x` [y](http://z)\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--max-peak", "10.99MiB"], 0), (["--max-peak", "10.97MiB"], 1), (["--max-unknown", "0"], 0),
+        (["--max-exposed", "100%"], 0), (["--max-exposed", "1%"], 1), (["--max-reserved", "80GiB"], 1),
+        (["--baseline", FSDP2], 0), (["--baseline", DDP], 1),
+    ],
+)  # fmt: skip
+def test_the_exit_code_is_the_verdict(capsys, options, code):
+    assert main(["check", FSDP2, *options]) == code
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ([], "nothing to check: give a limit such as --max-peak 40GiB, or --baseline RUN"),
+        (["--max-peak", "lots"], "--max-peak: 'lots' is not a size; write it as 512MiB, 2GiB or 2GB"),
+        (["--max-exposed=-3%"], "--max-exposed: '-3%' is not a share; write it as 20% or 0.2"),
+        (["--max-exposed", "nan"], "--max-exposed: 'nan' is not a share; write it as 20% or 0.2"),
+        (["--max-slowdown", "5%"], "--max-slowdown needs something to be slower than: give --baseline RUN"),
+        (["--baseline", "nowhere"], "nowhere: no such file or folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, options, told):
+    assert main(["check", FSDP2, *options]) == 2
+    assert capsys.readouterr().err == f"fsdp-profile: {told}\n"
+
+
+def test_the_page_names_what_failed_first(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    no_reshard = str(SAMPLES / "gpt-fsdp2-no-reshard-2ranks")
+    assert main(["check", no_reshard, "--baseline", FSDP2, "--max-unknown", "1%"]) == 1
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "gpt-fsdp2-no-reshard-2ranks  11 of 30 checks failed against gpt-fsdp2-2ranks" in text
+    assert "BREACH  unit layers.0 is gathered 1x a step, against 2x" in text
+    assert text.index("BREACH  unit layers.3") < text.index("ok      UNKNOWN 0.0 % of the peak")
+    assert text.rstrip().endswith("and 18 more that hold: categories, units, communicators")
+
+
+def test_json_holds_every_check(capsys):
+    assert main(["check", FSDP2, "--max-peak", "1MiB", "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    [found] = document.pop("checks")
+    assert document == {
+        "schema": "1.0", "run": "gpt-fsdp2-2ranks", "baselines": [], "passed": False, "differences": []
+    }  # fmt: skip
+    assert found.pop("message").startswith("peak 10.98 MiB, 9.98 MiB over the limit of 1.00 MiB on rank 0")
+    assert found == {
+        "name": "max-peak", "verdict": "BREACH", "measured": 11509188, "limit": 1048576, "unit": "bytes", "rank": 0,
+        "baseline": None,
+    }  # fmt: skip
+
+
+def hostile_run(path: Path, *, size: int) -> Path:
+    return RunBuilder(HOSTILE, path=path).unit(HOSTILE).alloc(at=1, size=size, unit=0).build().path
+
+
+def test_junit_and_markdown_tell_the_same_and_names_stay_text(capsys, tmp_path):
+    old, new = hostile_run(tmp_path / "old", size=1 << 20), hostile_run(tmp_path / "new", size=1 << 22)
+    junit, markdown = tmp_path / "check.xml", tmp_path / "check.md"
+    words = ["check", str(new), "--baseline", str(old), "--junit", str(junit), "--markdown", str(markdown)]
+    assert main(words) == 1
+    assert "\x1b[31m" not in capsys.readouterr().out
+    suite = ElementTree.parse(junit).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "0")
+    failures = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failures == ["baseline/peak", "baseline/category/ACTIVATION"]
+    text = markdown.read_text()
+    assert text.startswith("### :x: fsdp-profile check: &lt;b&gt;\\|&#64;me \\`x\\` \\[y\\]\\(http:&#47;/z\\)\\\\x1b")
+    assert "<b>" not in text and "@me" not in text and "](http" not in text
+    assert re.search(r"^\| baseline/peak \| BREACH \| 4.00 MiB \| 1.00 MiB \| 1.06 MiB \|", text, re.M)
+    assert main([*words[:4], "--markdown", "-"]) == 1
+    assert capsys.readouterr().out == text
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same script ten times, and three changes to it."""
+    folder = tmp_path_factory.mktemp("gate")
+    variants = {f"same{i}": [] for i in range(10)}
+    variants |= {"kept": ["--keep-unsharded", "1"], "batch": ["--batch", "22"], "group": ["--log-norm"]}
+    for name, options in variants.items():
+        script = [str(SCRIPTS / "gate.py"), *options]
+        done = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(folder / name), *script)
+        assert done.returncode == 0, done.stderr
+    return {name: folder / name for name in variants}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_ten_recordings_agree_and_three_regressions_are_named(capsys, recordings):
+    base = str(recordings["same0"])
+    for i in range(10):
+        code = main(["check", str(recordings[f"same{i}"]), "--baseline", base, "--max-unknown", "1%"])
+        assert code == 0, capsys.readouterr().out
+    told = {}
+    for name in ("kept", "batch", "group"):
+        capsys.readouterr()
+        assert main(["check", str(recordings[name]), "--baseline", base, "--json"]) == 1
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        told[name] = {check["name"]: check["message"] for check in checks if check["verdict"] != "OK"}
+    assert set(told["kept"]) == {
+        "baseline/peak", "baseline/category/UNSHARDED_PARAM", "baseline/unit/1/gathers", "baseline/unit/1/reshards",
+        "baseline/communicator/default_pg of 2 ranks/ALL_GATHER/of units",
+    }  # fmt: skip
+    assert told["kept"]["baseline/unit/1/reshards"] == "unit 1 is resharded 1x a step, against 2x"
+    assert set(told["batch"]) == {
+        "baseline/peak", "baseline/category/ACTIVATION", "baseline/category/INPUT", "baseline/category/TEMPORARY"
+    }  # fmt: skip
+    assert told["batch"]["baseline/category/ACTIVATION"].startswith(
+        "ACTIVATION 13.75 MiB against 12.50 MiB: +1.25 MiB (+10.0%)"
+    )
+    assert list(told["group"].values()) == [
+        "one more communicator norms of 2 ranks: 1x ALL_REDUCE of no unit a step, none in the baseline"
+    ]
