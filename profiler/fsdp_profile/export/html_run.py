@@ -147,12 +147,12 @@ def _memory(page: RunPage, number: int, top_bytes: int) -> str:
         + table(("category", "bytes", "share"), rows)
         + (table(("on the device", "bytes"), _device_rows(device)) if device is not None else "")
         + heading(3, f"Memory over time, rank {peak.rank}")
-        + _figure(number)
+        + _figure(number, page.ledger)
         + f'<script type="text/plain" id="ledger-{number}">{page.ledger.text}</script>'
     )
 
 
-def _figure(number: int) -> str:
+def _figure(number: int, ledger: PackedLedger) -> str:
     """The chart's place; the script draws it."""
     buttons = "".join(f'<button type="button" data-zoom="{what}">{text}</button>' for what, text in _BUTTONS)
     return (
@@ -160,8 +160,8 @@ def _figure(number: int) -> str:
         '<canvas tabindex="0" role="img" aria-label="Live bytes by category over time; + and - zoom, arrows move">'
         '</canvas><div class="readout" aria-live="polite"><noscript>The chart needs JavaScript; the tables do not.'
         "</noscript></div><figcaption>Drag to zoom, double-click for the whole run, Ctrl and the wheel for more; keys "
-        "+ - 0 and arrows. Every instant drawn is one that was: bins keep their least and greatest total.</figcaption>"
-        "</figure>"
+        f"+ - 0 and arrows. {ledger.num_rows:,} of {ledger.num_events:,} events are in this page; every instant drawn "
+        "is one that was: bins keep their least and greatest total.</figcaption></figure>"
     )
 
 

@@ -1,9 +1,10 @@
 """The ledger of a rank packed for a page: few enough rows for any run, such that every one of them was.
 
 [Note: Two levels]
-Of the whole run at most MAX_ROWS rows are kept (thinning.py), and of the step of the peak as many again as fit
-MAX_STEP_ROWS: there the page can be zoomed to single events. Columns are differences from row to row, as float64,
-which holds whole numbers up to 2**53 exactly; gzip makes little of them.
+Of the whole run at most MAX_ROWS rows are kept (thinning.py), and of the step of the peak up to MAX_STEP_ROWS more:
+there the page can be zoomed to single events. A ledger that gzip makes little of gets fewer rows, so that two of them
+fit a page of 2 MB. Columns are differences from row to row, as float64,
+which holds whole numbers up to 2**53 exactly.
 """
 
 import base64
@@ -17,8 +18,10 @@ from fsdp_profile.analysis.thinning import kept_rows
 from fsdp_profile.colours import STACK_ORDER
 from fsdp_profile.export.files import gzipped
 
-MAX_ROWS: Final = 30_000
-MAX_STEP_ROWS: Final = 15_000
+MAX_ROWS: Final = 80_000
+MAX_STEP_ROWS: Final = 20_000
+MAX_CHARS: Final = 920_000
+"""Of the packed text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,6 +31,8 @@ class PackedLedger:
     categories: tuple[str, ...]
     """Those with bytes, in the order of a stack."""
     num_rows: int
+    num_events: int
+    """Rows of the ledger itself."""
     zero_ns: int
     """Unix time of the first row; times in the page count from it."""
     text: str
@@ -36,20 +41,33 @@ class PackedLedger:
 
 def pack(ledger: Timeline, *, step: Ints) -> PackedLedger:
     """Pack a ledger; `step` are the rows of the step that is kept finer."""
-    total = ledger.allocated_bytes
-    rows = kept_rows(total, max_rows=MAX_ROWS)
-    if len(step):
-        rows = np.union1d(rows, step[kept_rows(total[step], max_rows=MAX_STEP_ROWS)])
     used = [category for category in STACK_ORDER if ledger.by_category[category].any()]
-    zero = int(ledger.t_ns[0])
-    columns = [ledger.t_ns[rows] - zero, *(ledger.by_category[category][rows] for category in used)]
-    content = b"".join(_differences(column).tobytes() for column in columns)
+    share = 1
+    while True:
+        rows = _rows(ledger.allocated_bytes, step, share)
+        text = _packed([ledger.t_ns[rows] - ledger.t_ns[0], *(ledger.by_category[c][rows] for c in used)])
+        if len(text) <= MAX_CHARS or len(rows) < 1_000:
+            break
+        share *= 2
     return PackedLedger(
         categories=tuple(str(category) for category in used),
         num_rows=len(rows),
-        zero_ns=zero,
-        text=base64.b64encode(gzipped(content)).decode("ascii"),
+        num_events=len(ledger.t_ns),
+        zero_ns=int(ledger.t_ns[0]),
+        text=text,
     )
+
+
+def _rows(total: Ints, step: Ints, share: int) -> Ints:
+    rows = kept_rows(total, max_rows=MAX_ROWS // share)
+    if not len(step):
+        return rows
+    return np.union1d(rows, step[kept_rows(total[step], max_rows=MAX_STEP_ROWS // share)])
+
+
+def _packed(columns: list[Ints]) -> str:
+    content = b"".join(_differences(column).tobytes() for column in columns)
+    return base64.b64encode(gzipped(content)).decode("ascii")
 
 
 def _differences(column: Ints) -> "np.ndarray[Any, np.dtype[np.float64]]":

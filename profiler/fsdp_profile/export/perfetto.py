@@ -23,6 +23,10 @@ from fsdp_profile.schema import NO_UNIT, SpanKind
 
 MAX_COUNTER_ROWS: Final = 200_000
 """Instants of a rank's ledger; beyond it rows at the least and greatest total of each bin stand for all."""
+_STARTS: Final = (
+    ("steps", "start_ns"), ("phases", "start_ns"), ("unit_spans", "start_ns"), ("memory_samples", "t_ns"),
+    ("collectives", "start_ns"),
+)  # fmt: skip
 _STEPS, _PHASES, _UNITS, _GATHERED, _COLLECTIVES = 1, 2, 3, 1_000, 100_000
 """Thread numbers; gathered units and collectives have lanes of their own from there on."""
 
@@ -56,7 +60,7 @@ def trace_bytes(run: Run) -> bytes:
 def _first_ns(run: Run, rank: int, offset: int) -> int | None:
     starts = [
         int(numbers(table, column).min()) - offset
-        for name, column in (("steps", "start_ns"), ("memory_samples", "t_ns"), ("collectives", "start_ns"))
+        for name, column in _STARTS
         if (table := run.table(name, rank=rank)).num_rows
     ]
     return min(starts, default=None)

@@ -88,6 +88,7 @@
         for (let n = 1; n < show.length; n++) { const px = x(t[show[n]]); c.lineTo(px, y(base[n - 1])); c.lineTo(px, y(base[n])); }
         c.lineTo(x(to), y(base[show.length - 1])); c.lineTo(x(to), y(lower[show.length - 1]));
         for (let n = show.length - 1; n > 0; n--) { const px = x(t[show[n]]); c.lineTo(px, y(lower[n])); c.lineTo(px, y(lower[n - 1])); }
+        c.lineTo(x(Math.max(t[show[0]], from)), y(lower[0]));
         c.closePath(); c.fillStyle = meta.colours[names[k]]; c.fill();
       }
       c.restore();
@@ -98,7 +99,8 @@
         c.fillText(bytesText(Math.round(v)), L - 6, y(v) + 4);
       }
       c.textAlign = "center";
-      for (let i = 0; i <= 4; i++) c.fillText(timeText(from + (to - from) * i / 4), Math.min(Math.max(L + (W - L - R) * i / 4, L + 20), W - 34), H - 7);
+      const ticks = W < 600 ? 2 : 4;
+      for (let i = 0; i <= ticks; i++) c.fillText(timeText(from + (to - from) * i / ticks), Math.min(Math.max(L + (W - L - R) * i / ticks, L + 20), W - 34), H - 7);
       c.textAlign = "left";
       let free = L;
       for (const s of info.steps) {
