@@ -21,9 +21,9 @@ from fsdp_dashboard import launch
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
-PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces")
+PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces", "share")
 RECORDED = "gpt-fsdp2-stacks"
-OF_ONE_RUN = ("units", "collectives", "traces")
+OF_ONE_RUN = ("units", "collectives", "traces", "share")
 MAX_BYTES = 250_000  # a larger picture is kept with 256 colours
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 

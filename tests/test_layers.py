@@ -47,13 +47,14 @@ ALLOWED = {
     **{
         DASHBOARD / name: BASE
         | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"}
-        for name in ("tables_collectives.py", "tables_memory.py", "tables_source.py")
+        for name in ("tables_collectives.py", "tables_memory.py", "tables_share.py", "tables_source.py")
     },
     **{
         DASHBOARD / name: BASE | {"fsdp_dashboard", "fsdp_profile.analysis"}
         for name in ("text_findings.py", "text_memory.py", "text_source.py")
     },
     DASHBOARD / "source_file.py": set(),
+    DASHBOARD / "data_share.py": {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.export"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},

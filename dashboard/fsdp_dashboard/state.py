@@ -3,7 +3,7 @@
 A parameter whose value is the default is not in the URL; one that makes no sense for the runs is dropped.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ RANK: Final = "rank"
 STEP: Final = "step"
 UNITS_RUN: Final = "units_run"
 LINE: Final = "line"
+FORMAT: Final = "format"
 
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
@@ -95,6 +96,12 @@ def pick_units_run(refs: Sequence[RunRef]) -> None:
 def pick_line(names: Iterable[str]) -> None:
     """The picker of source lines; by default the line with most bytes."""
     st.selectbox("Line", [MOST_BYTES_LINE, *names], key=LINE, bind="query-params")
+
+
+def pick_format(formats: Mapping[str, str]) -> str:
+    """The picker of a file's format: ending -> what it is; the ending chosen."""
+    found = st.selectbox("File", list(formats), key=FORMAT, bind="query-params", format_func=lambda e: formats[e])
+    return str(found)
 
 
 def current(catalogue: Catalogue) -> Selection:

@@ -4,6 +4,7 @@ A name that comes from a run is put into a code span: no Markdown, TeX, emoji co
 """
 
 import re
+import shlex
 from collections.abc import Iterable
 
 from fsdp_dashboard.data import RunFacts
@@ -47,6 +48,20 @@ def code(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", line)), default=0)
     pad = " " if longest else ""
     return f"{'`' * (longest + 1)}{pad}{line}{pad}{'`' * (longest + 1)}"
+
+
+def file_name(label: str) -> str:
+    """A run's label as the name of a file.
+
+    >>> file_name("a/b c")
+    'a_b_c'
+    """
+    return re.sub(r"[^\w.-]", "_", label, flags=re.ASCII).strip(".")[:80] or "run"
+
+
+def shell_word(text: str) -> str:
+    """A name as one word of a shell, in one line."""
+    return shlex.quote("".join(c if c.isprintable() else "?" for c in text))
 
 
 def prose(sentence: str) -> str:

@@ -21,8 +21,8 @@ from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import Ending, Strategy
 
 APP = Path(fsdp_dashboard.__file__).with_name("app.py")
-PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces")
-OF_ONE_RUN = ("source", "units", "collectives", "traces")
+PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces", "share")
+OF_ONE_RUN = ("source", "units", "collectives", "traces", "share")
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"
 MIB = 1 << 20
 
@@ -274,7 +274,7 @@ def test_hostile_names_stay_text(opened, make_run, page, alone):
     for text in named:
         outside = text.replace(code(HOSTILE), "").replace(code(f"{HOSTILE}0"), "")
         assert "onerror" not in outside
-    assert named or alone or page == "collectives"
+    assert named or alone or page in ("collectives", "share")
     assert not any(block.proto.allow_html for block in app.markdown)
     assert not any("onerror" in block.proto.body for block in app.get("html"))
     for chart in app.get("plotly_chart"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,35 +80,11 @@ def _check(args: argparse.Namespace) -> None:
 
 def _write(runs: Sequence[Run], args: argparse.Namespace) -> int:
     from fsdp_profile.export.files import write_file
+    from fsdp_profile.export.formats import exported
 
-    name, run = args.output.name, runs[0]
-    if name.endswith(".fsdpz"):
-        from fsdp_profile.export.bundle import bundle_bytes
-
-        content = bundle_bytes(run)
-    elif name.endswith(".html"):
-        from fsdp_profile.export.html import html_report
-
-        content = html_report(runs).encode()
-    elif name.endswith((".json", ".json.gz")):
-        from fsdp_profile.export.files import gzipped
-        from fsdp_profile.export.perfetto import trace_bytes
-
-        content = trace_bytes(run)
-        content = gzipped(content) if name.endswith(".gz") else content
-    elif name.endswith(".svg"):
-        from fsdp_profile.export.svg import chart_svg
-
-        content = chart_svg(run, chart=args.chart, rank=args.rank).encode()
-    else:
-        content = _table(name)(run, table=args.table, rank=args.rank)
+    ending = max((one for one in ENDINGS if args.output.name.endswith(one)), key=len)
+    content = exported(runs, ending, table=args.table, chart=args.chart, rank=args.rank)
     return write_file(args.output, [content], overwrite=args.force)
-
-
-def _table(name: str) -> Callable[..., bytes]:
-    from fsdp_profile.export.table import csv_bytes, markdown_bytes, parquet_table
-
-    return {".csv": csv_bytes, ".parquet": parquet_table, ".md": markdown_bytes}[Path(name).suffix]
 
 
 def _redacted(runs: Sequence[Run], key: str | None) -> tuple[list[Run], list[Removal]]:
