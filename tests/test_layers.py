@@ -28,6 +28,11 @@ ALLOWED = {
     PROFILER / "commands": BASE
     | {f"fsdp_profile.{floor}" for floor in FLOORS}
     | {"fsdp_dashboard", "rich", "msgspec", "torch"},
+    PROFILER / "notebook.py": BASE
+    | FRAMES
+    | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")}
+    | {"pandas"},
+    PROFILER / "pytest_plugin.py": {"pytest", "fsdp_profile.analysis", "fsdp_profile.errors", "fsdp_profile.humanize"},
     DASHBOARD / "charts": BASE
     | {"fsdp_profile.analysis", "fsdp_dashboard.charts", "plotly", "numpy", "pandas", "pyarrow"},
     DASHBOARD / "views": BASE - {"fsdp_profile.layout"} | {"streamlit", "fsdp_dashboard"},

@@ -8,9 +8,19 @@ from fsdp_profile.commands import verbs
 from fsdp_profile.schema import CATEGORIES, TABLES
 
 
-def test_the_package_exports_its_version_only() -> None:
-    assert fsdp_profile.__all__ == ["__version__"]
+def test_the_package_exports_its_version_and_the_door_for_notebooks() -> None:
+    assert fsdp_profile.__all__ == ["__version__", "compare", "load_run"]
     assert fsdp_profile.__version__.count(".") == 2
+    assert all(hasattr(fsdp_profile, name) for name in fsdp_profile.__all__)
+    assert not hasattr(fsdp_profile, "load_runs")
+
+
+def test_importing_the_package_imports_nothing_of_it() -> None:
+    code = (
+        "import sys; import fsdp_profile; print([m for m in sys.modules if m.startswith(('fsdp_profile.', 'pyarrow'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_verbs() -> None:

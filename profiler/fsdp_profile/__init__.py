@@ -1,8 +1,22 @@
 """fsdp-profile: where the memory of a distributed PyTorch run goes, and what sharding buys.
 
-Importing this package imports nothing else, so that it can sit in every training process for free.
+Importing this package imports nothing else, so that it can sit in every training process for free; `load_run` and
+`compare` bring what they need when they are first asked for (docs/notebook.md).
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsdp_profile.notebook import compare, load_run
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+__all__ = ["__version__", "compare", "load_run"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("compare", "load_run"):
+        from fsdp_profile import notebook
+
+        return getattr(notebook, name)
+    raise AttributeError(f"module 'fsdp_profile' has no attribute '{name}'")

@@ -71,6 +71,11 @@ def _comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
         found = compare(list(runs))
     except FsdpProfileError as e:
         return heading(2, "What changed") + paragraph(e, css="bad")
+    return heading(2, "What changed") + comparison_html(found, names)
+
+
+def comparison_html(found: Comparison, names: Sequence[str]) -> str:
+    """What changed between runs, under names that tell them apart: the part of a page."""
     base = next(c for c in found.runs if c.run is found.baseline)
     others = [c for c in found.runs if c is not base]
     top = max(c.peak.allocated_bytes for c in found.runs)
@@ -83,8 +88,7 @@ def _comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
     )
     differ = bullets(found.differences, css="bad")
     return (
-        heading(2, "What changed")
-        + paragraph(verdict(others, base), css="verdict")
+        paragraph(verdict(others, base), css="verdict")
         + (paragraph("These runs differ in more than how they shard:", css="bad") + differ if differ else "")
         + bars
         + legend({c for one in found.runs for c in one.peak.by_category})
@@ -98,16 +102,18 @@ def _less(ratio: float) -> str:
 
 
 def _categories(found: Comparison, names: Sequence[str]) -> str:
-    base = next(c for c in found.runs if c.run is found.baseline)
-    [other] = [c for c in found.runs if c is not base][:1]
+    """Bytes of each run, and of two the change."""
+    others = [c for c in found.runs if c.run is not found.baseline]
+    other = others[0] if len(others) == 1 else None
     rows = []
     for category in CATEGORIES:
         sizes = [c.peak.by_category.get(category, 0) for c in found.runs]
+        change = [_signed(other.delta_by_category.get(category, 0))] if other is not None else []
         if any(sizes):
-            rows.append((category, *map(bytes_text, sizes), _signed(other.delta_by_category.get(category, 0))))
-    total = other.peak.allocated_bytes - base.peak.allocated_bytes
-    rows.append(("all", *(bytes_text(c.peak.allocated_bytes) for c in found.runs), _signed(total)))
-    return table(("category", *names, "change"), rows)
+            rows.append((category, *map(bytes_text, sizes), *change))
+    total = [_signed(-other.saved_bytes)] if other is not None else []
+    rows.append(("all", *(bytes_text(c.peak.allocated_bytes) for c in found.runs), *total))
+    return table(("category", *names, *(["change"] if other is not None else [])), rows)
 
 
 def _signed(size_bytes: int) -> str:

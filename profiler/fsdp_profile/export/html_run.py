@@ -103,6 +103,27 @@ def _told(part: Callable[[RunPage], str], page: RunPage) -> str:
         return paragraph(e, css="bad")
 
 
+def overview_html(run: Run) -> str:
+    """The peak of a run in a few lines: the part of a page that a notebook shows."""
+    page = run_page(run, number=0)
+    title = heading(4, f"{run.name}: {run.manifest.strategy_detail or run.manifest.strategy}")
+    if page.peak is None:
+        return title + paragraph(verdict(page))
+    peak = page.peak
+    return (
+        title
+        + paragraph(verdict(page))
+        + bar(peak.by_category, top_bytes=peak.allocated_bytes, label="The peak by category")
+        + table(("category", "bytes", "share"), _shares(peak))
+    )
+
+
+def _shares(peak: Peak) -> list[tuple[str, str, str]]:
+    """Every category with bytes at a peak, UNKNOWN always."""
+    sizes = {**peak.by_category, Category.UNKNOWN: peak.by_category.get(Category.UNKNOWN, 0)}
+    return [(str(c), bytes_text(size), ratio_text(size / peak.allocated_bytes)) for c, size in sizes.items()]
+
+
 def verdict(page: RunPage) -> str:
     """One sentence."""
     peak = page.peak
@@ -136,15 +157,12 @@ def _memory(page: RunPage, number: int, top_bytes: int) -> str:
     if page.peak is None or page.ledger is None:
         return ""
     peak = page.peak
-    rows = [(c, bytes_text(s), ratio_text(s / peak.allocated_bytes)) for c, s in peak.by_category.items()]
-    if Category.UNKNOWN not in peak.by_category:
-        rows.append((Category.UNKNOWN, bytes_text(0), ratio_text(0.0)))
     device = waterfall(page.run, rank=peak.rank)
     return (
         heading(3, "Memory at the peak")
         + bar(peak.by_category, top_bytes=top_bytes, label="The peak by category")
         + legend(peak.by_category)
-        + table(("category", "bytes", "share"), rows)
+        + table(("category", "bytes", "share"), _shares(peak))
         + (table(("on the device", "bytes"), _device_rows(device)) if device is not None else "")
         + heading(3, f"Memory over time, rank {peak.rank}")
         + _figure(number, page.ledger)

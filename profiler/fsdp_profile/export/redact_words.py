@@ -32,7 +32,7 @@ PATTERNS: Final = {
 
 _OPERATOR: Final = re.compile(
     r"(aten|c10d|gloo|nccl|c10|prim|prims|torch|fsdp|_c10d_functional)::?\w{1,80}(\.\w{1,20})?"
-    r"|FSDP::\w{1,40}|ProfilerStep#\d+|PythonSubclass|\[memory\]"
+    r"|FSDP::\w{1,40}|ProfilerStep#\d+|PythonSubclass|PythonDispatchMode|\[memory\]"
     r"|nccl(Dev)?Kernel\w*(\([\w, *]*\))?|(Memcpy|Memset) ?[\w ()>-]{0,40}"
     r"|(void )?at::(native|cuda)::[\w:<>(), *&{}\[\]#.+-]{1,4000}"
     r"|(ampere|volta|turing|sm\d\d|cutlass|cublas|cublasLt|cudnn|nvjet|triton_(poi|per|red|tem)_fused)\w*"
