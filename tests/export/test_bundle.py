@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from builder import RunBuilder
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from recording import ROOT
 
 from fsdp_profile.analysis.run import load_run
@@ -106,6 +108,29 @@ def test_words_that_no_row_holds_stay_behind(bundles):
 
 def _words(column: pa.ChunkedArray) -> list[str]:
     return sorted(column.chunk(0).dictionary.to_pylist())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_a_bundle_with_any_byte_changed_is_read_as_it_was_or_refused(data, tmp_path_factory, small_bundle):
+    content, rows = small_bundle
+    changed = bytearray(content)
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("fuzz") / "x.fsdpz"
+    path.write_bytes(bytes(changed))
+    try:
+        assert load_run(path).table("allocations", rank=0).to_pylist() == rows
+    except InputError as e:
+        assert "\n" not in str(e)
+    finally:
+        path.unlink()
+
+
+@pytest.fixture(scope="module")
+def small_bundle() -> tuple[bytes, list[dict[str, object]]]:
+    run = RunBuilder().alloc(at=1, free=9, size=4).build()
+    return bundle_bytes(run), run.table("allocations", rank=0).to_pylist()
 
 
 # --- hostile bundles -------------------------------------------------------------------------------------------------

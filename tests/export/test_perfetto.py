@@ -110,9 +110,9 @@ def test_the_allocators_totals_are_counters_where_they_were_recorded():
     run = RunBuilder().totals(reserved=4096, active=3000).alloc(at=1, size=2048).build()
     counters = {e["name"]: e["args"] for e in checked(trace_bytes(run)) if e["ph"] == "C"}
     assert counters == {
-        "allocated by category (bytes)": {"ACTIVATION": 2048},
-        "reserved (bytes)": {"bytes": 4096},
-        "active (bytes)": {"bytes": 3000},
+        "live bytes": {"ACTIVATION": 2048},
+        "reserved bytes": {"bytes": 4096},
+        "active bytes": {"bytes": 3000},
     }
 
 

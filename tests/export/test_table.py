@@ -13,9 +13,10 @@ from recording import ROOT
 from fsdp_profile.analysis.memory import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
+from fsdp_profile.commands.export import CHARTS
 from fsdp_profile.export.svg import chart_svg
 from fsdp_profile.export.table import NAMES, csv_bytes, markdown_bytes, parquet_table
-from fsdp_profile.schema import TABLES, Category
+from fsdp_profile.schema import TABLES, Category, Phase, SpanKind
 
 FSDP2 = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
 HOSTILE = "=cmd|'/c calc'!A1 <b>|@me"
@@ -97,7 +98,7 @@ def test_bad_input_is_one_line(capsys, monkeypatch, tmp_path, words, told):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("chart", ["memory", "peak"])
+@pytest.mark.parametrize("chart", CHARTS)
 def test_a_chart_is_valid_svg_with_its_numbers_and_nothing_that_acts(chart):
     text = chart_svg(load_run(FSDP2), chart=chart)
     root = ElementTree.fromstring(text)
@@ -105,7 +106,7 @@ def test_a_chart_is_valid_svg_with_its_numbers_and_nothing_that_acts(chart):
     assert tags <= {"svg", "title", "rect", "text", "path", "g"}
     assert "href" not in text and text.count("http") == 1
     assert bytes_of_titles(root)[0].startswith("gpt-fsdp2-2ranks: ")
-    assert "10.98 MiB" in text
+    assert "10.98 MiB" in text or chart == "units"
 
 
 def bytes_of_titles(root: ElementTree.Element) -> list[str]:
@@ -121,8 +122,27 @@ def test_the_bar_of_the_peak_has_each_category_to_scale():
     assert widths == pytest.approx(sorted(peak(run, rank=0).by_category.values(), reverse=True), abs=total * 0.01 / 936)
 
 
-def test_names_in_a_chart_are_text():
-    run = RunBuilder(HOSTILE).alloc(at=1, free=9, size=4).build()
-    root = ElementTree.fromstring(chart_svg(run))
-    assert HOSTILE in bytes_of_titles(root)[0]
-    assert "<b>" not in chart_svg(run)
+def test_ranks_are_bars_on_one_scale():
+    run = RunBuilder().rank(0).alloc(at=1, size=1024).rank(1).alloc(at=1, size=4096).build()
+    root = ElementTree.fromstring(chart_svg(run, chart="ranks"))
+    bars = [float(e.get("width", 0)) for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("height") == "15"]
+    assert bars == [180.0, 720.0]
+
+
+def test_units_are_drawn_where_they_were_gathered():
+    b = RunBuilder().step(0, 0, 1000).phase(Phase.FORWARD, 0, 1000).unit("").unit("layers.0").alloc(at=500, size=4)
+    b.span(0, SpanKind.UNSHARDED, 0, 1000).span(1, SpanKind.UNSHARDED, 250, 500)
+    root = ElementTree.fromstring(chart_svg(b.build(), chart="units"))
+    bars = [e for e in root.iter("{http://www.w3.org/2000/svg}rect") if e.get("height") == "15"]
+    width = 960 - 150 - 12
+    assert [(float(e.get("x", 0)), float(e.get("width", 0))) for e in bars] == [
+        (150.0, width), (round(150 + width / 4, 1), width / 4)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_names_in_a_chart_are_text(chart):
+    b = RunBuilder(HOSTILE).unit(HOSTILE).span(0, SpanKind.UNSHARDED, 0, 8).alloc(at=1, free=9, size=4)
+    text = chart_svg(b.build(), chart=chart)
+    assert HOSTILE in bytes_of_titles(ElementTree.fromstring(text))[0]
+    assert "<b>" not in text

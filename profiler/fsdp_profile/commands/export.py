@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fsdp_profile.export.redact import Removal
 
 ENDINGS = (".fsdpz", ".html", ".json", ".json.gz", ".csv", ".parquet", ".md", ".svg")
-CHARTS = ("memory", "peak")
+CHARTS = ("memory", "peak", "ranks", "units")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"the file: {', '.join(ENDINGS)}")
     parser.add_argument("--table", metavar="NAME", help="of .csv, .parquet, .md: which table (default: timeline)")
-    parser.add_argument("--chart", choices=CHARTS, default="memory", help="of .svg: which chart (default: memory)")
+    parser.add_argument(
+        "--chart", choices=CHARTS, default="memory", help="of .svg: memory (default), peak, ranks or units"
+    )
     parser.add_argument("--rank", type=int, metavar="R", help="of tables and charts: the rank (default: see docs)")
     parser.add_argument("--redact", action="store_true", help="take out hosts, paths, arguments, source lines, ...")
     parser.add_argument(

@@ -151,12 +151,12 @@ def _counters(run: Run, rank: int, zero: int) -> Iterator[Event]:
     at = _us(ledger.t_ns[rows], zero)
     samples = run.table("memory_samples", rank=rank)
     for i, t in enumerate(at):
-        yield _counter(rank, "allocated by category (bytes)", t, {name: values[i] for name, values in live.items()})
+        yield _counter(rank, "live bytes", t, {name: values[i] for name, values in live.items()})
     for name in ("reserved_bytes", "active_bytes"):
         column = samples.column(name)
         if samples.num_rows and column.null_count == 0:
             for t, size in zip(at, column.to_numpy()[rows].tolist(), strict=True):
-                yield _counter(rank, name.replace("_bytes", " (bytes)"), t, {"bytes": size})
+                yield _counter(rank, name.replace("_", " "), t, {"bytes": size})
 
 
 def _slices(
