@@ -17,6 +17,7 @@ from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.collectives import collective_summary
 from fsdp_profile.analysis.compare import compare
 from fsdp_profile.analysis.ranks import rank_summaries
+from fsdp_profile.analysis.run import load_run
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
 
 CHROMIUM = next((p for p in ("/usr/bin/chromium", shutil.which("chromium")) if p and Path(p).exists()), None)
@@ -187,6 +188,20 @@ def test_collectives_draw_the_calls_of_a_step(visit, runs, size):
     found = collective_summary(runs[1], rank=1)
     steps = f"{ns_text(found.exposed_ns // 3)} of {ns_text(found.total_ns // 3)}"
     expect(page.get_by_test_id("stMain")).to_contain_text(f"{steps} of collective time per step had no compute")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_share_offers_a_file_and_shows_what_is_taken_out(visit, size, tmp_path):
+    page = visit(size, "/share?run=fsdp2")
+    button = page.get_by_test_id("stDownloadButton").locator("button")
+    expect(button).to_have_text(re.compile(r"Download run\.fsdpz$"), timeout=20_000)
+    expect(page.get_by_test_id("stDataFrame")).to_be_visible()
+    is_narrow(page)
+    with page.expect_download() as download:
+        button.click()
+    path = tmp_path / download.value.suggested_filename
+    download.value.save_as(path)
+    assert load_run(path).manifest.name == "fsdp2-2ranks"
 
 
 @pytest.mark.parametrize("size", SIZES)

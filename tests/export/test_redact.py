@@ -139,6 +139,16 @@ def test_no_export_holds_a_planted_secret(capsys, planted, tmp_path, ending):
             assert MODULE.encode() in everything_in(clean.read_bytes()), "module names stay unless asked for"
 
 
+def test_errors_on_a_page_do_not_name_the_folder(capsys, planted, tmp_path):
+    """Two runs of which one has no memory: the comparison is an error, which the page tells."""
+    empty = RunBuilder(path=tmp_path / secret("empty folder")).build().path
+    page = tmp_path / "x.html"
+    assert main(["export", str(planted), str(empty), "-o", str(page), "--redact"]) == 0
+    text = page.read_text()
+    assert "fsdp2-1ranks: no allocator events of a training step in it; nothing to compare" in text
+    assert SECRET not in text
+
+
 def test_the_pid_and_the_time_zone_go_too(planted, tmp_path):
     clean, _ = redacted(load_run(planted), Redaction())
     assert clean.manifest.ranks[0].pid == 1

@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chart", choices=CHARTS, default="memory", help="of .svg: memory (default), peak, ranks or units"
     )
-    parser.add_argument("--rank", type=int, metavar="R", help="of tables and charts: the rank (default: see docs)")
+    parser.add_argument(
+        "--rank", type=int, metavar="R", help="of tables (default: all) and charts (default: highest peak)"
+    )
     parser.add_argument("--redact", action="store_true", help="take out hosts, paths, arguments, source lines, ...")
     parser.add_argument(
         "--hide-modules", nargs="?", const="", metavar="KEY",

@@ -10,6 +10,7 @@ nanoseconds of the machine's clock.
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -86,7 +87,9 @@ def redacted(run: Run, how: Redaction) -> tuple[Run, list[Removal]]:
     log = _Log()
     manifest = _manifest(run.manifest, how, log)
     tables = {(rank, name): _table(run.table(name, rank=rank), name, how, log) for rank in run.ranks for name in TABLES}
-    return replace(run, manifest=manifest, source=_Redacted(tables)), log.removals()
+    # The path too: errors name it, and a page may hold errors.
+    clean = replace(run, path=Path(manifest.name), manifest=manifest, source=_Redacted(tables))
+    return clean, log.removals()
 
 
 class _Redacted:
