@@ -177,9 +177,10 @@ def _figure(number: int, ledger: PackedLedger) -> str:
         f'<figure id="figure-{number}"><div class="controls">{buttons}</div>'
         '<canvas tabindex="0" role="img" aria-label="Live bytes by category over time; + and - zoom, arrows move">'
         '</canvas><div class="readout" aria-live="polite"><noscript>The chart needs JavaScript; the tables do not.'
-        "</noscript></div><figcaption>Drag to zoom, double-click for the whole run, Ctrl and the wheel for more; keys "
-        f"+ - 0 and arrows. {ledger.num_rows:,} of {ledger.num_events:,} events are in this page; every instant drawn "
-        "is one that was: bins keep their least and greatest total.</figcaption></figure>"
+        '</noscript></div><figcaption><span class="help">Drag to zoom, double-click for the whole run, Ctrl and the '
+        "wheel for more; keys + - 0 and arrows. </span>"
+        f"{ledger.num_rows:,} of {ledger.num_events:,} events are in this page; every instant drawn is one that was: "
+        "bins keep their least and greatest total.</figcaption></figure>"
     )
 
 
