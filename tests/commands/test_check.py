@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,7 +10,7 @@ import pytest
 from builder import RunBuilder
 from recording import ROOT, SCRIPTS, fsdp_profile
 
-from fsdp_profile.commands import main
+from fsdp_profile.commands import build_parser, main
 
 SAMPLES = ROOT / "sample_runs"
 FSDP2, DDP = str(SAMPLES / "gpt-fsdp2-2ranks"), str(SAMPLES / "gpt-ddp-2ranks")
@@ -91,6 +92,17 @@ def test_junit_and_markdown_tell_the_same_and_names_stay_text(capsys, tmp_path):
     assert re.search(r"^\| baseline/peak \| BREACH \| 4.00 MiB \| 1.00 MiB \| 1.06 MiB \|", text, re.M)
     assert main([*words[:4], "--markdown", "-"]) == 1
     assert capsys.readouterr().out == text
+
+
+def test_the_commands_of_the_workflow_can_be_given():
+    """docs/check.md shows a workflow; what its steps call has to parse."""
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    [workflow] = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    folded = re.sub(r">\n((?: {10}.*\n)+)", lambda m: " ".join(m[1].split()) + "\n", workflow)
+    commands = re.findall(r"run: (fsdp-profile .*)", folded)
+    assert [shlex.split(command)[1] for command in commands] == ["run", "check", "export"]
+    for command in commands:
+        build_parser().parse_args(shlex.split(command)[1:])
 
 
 @pytest.fixture(scope="module")

@@ -138,11 +138,13 @@ def _rule(table: str, column: str, how: Redaction) -> tuple[str, Callable[[str],
 
 
 def _manifest(old: Manifest, how: Redaction, log: _Log) -> Manifest:
-    gone: Callable[[str, str], str] = lambda what, text: log.note(what, text, "")  # noqa: E731
-    for argument in old.script_args:
-        gone("script arguments", argument)
-    gone("command line", " ".join(old.command))
-    gone("warnings", "; ".join(old.warnings))
+    for what, texts in (
+        ("script arguments", old.script_args),
+        ("command line", [" ".join(old.command)]),
+        ("warnings", old.warnings),
+    ):
+        for text in texts:
+            log.note(what, text, "")
     name = f"{old.strategy.lower()}-{old.world_size}ranks"
     return Manifest(
         schema=old.schema,

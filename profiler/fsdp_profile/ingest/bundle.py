@@ -15,7 +15,7 @@ import zipfile
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 import pyarrow as pa
@@ -147,7 +147,8 @@ def _places(path: Path, size: int) -> dict[str, _Member]:
     with path.open("rb") as file:
         for info in sorted(infos, key=lambda info: info.header_offset):
             _allowed(path, info, found)
-            offset = _data_offset(file.seek(info.header_offset), file.read(_LOCAL_HEADER.size))
+            begin = max(info.header_offset, 0)
+            offset = _data_offset(file.seek(begin), file.read(_LOCAL_HEADER.size))
             if offset is None or info.header_offset < end_before or offset + info.file_size > size:
                 raise _refused(path, f"{_said(info.filename)} overlaps another member or the end of the file")
             end_before = offset + info.file_size
@@ -191,10 +192,9 @@ def _index(path: Path, content: bytes) -> Index:
         raise _refused(path, f"{INDEX} is not an index ({type(e).__name__})") from e
 
 
-def _at(file: "object", member: _Member) -> bytes:
-    file.seek(member.offset)  # type: ignore[attr-defined]
-    content: bytes = file.read(member.size_bytes)  # type: ignore[attr-defined]
-    return content
+def _at(file: BinaryIO, member: _Member) -> bytes:
+    file.seek(member.offset)
+    return file.read(member.size_bytes)
 
 
 def _checked(path: Path, name: str, member: _Member, content: bytes) -> bytes:
