@@ -54,7 +54,7 @@ def test_names_are_text_where_a_notebook_shows_them(tmp_path: Path):
 
 def test_a_run_without_memory_shows_itself_too():
     run = fsdp_profile.load_run(RunBuilder().build().path)
-    assert repr(run) == "<run run: FSDP2, 1 ranks, no allocator events>"
+    assert repr(run) == "<run run: FSDP2, rank 0, no allocator events>"
     assert "No allocator events" in run._repr_html_()
     assert run.peak is None
     with pytest.raises(InputError, match="name a rank"):

@@ -4,8 +4,7 @@ Importing this package imports nothing else, so that it can sit in every trainin
 `compare` bring what they need when they are first asked for (docs/notebook.md).
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
     from fsdp_profile.notebook import compare, load_run
 
@@ -14,7 +13,7 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "compare", "load_run"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in ("compare", "load_run"):
         from fsdp_profile import notebook
 

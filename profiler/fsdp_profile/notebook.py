@@ -26,7 +26,7 @@ from fsdp_profile.export.html import comparison_html
 from fsdp_profile.export.html_run import overview_html
 from fsdp_profile.export.svg import chart_svg
 from fsdp_profile.export.table import TIMELINE, table_of
-from fsdp_profile.humanize import bytes_text
+from fsdp_profile.humanize import bytes_text, listed
 from fsdp_profile.ingest.manifest import Manifest
 from fsdp_profile.report.compare import verdict
 
@@ -126,7 +126,7 @@ class RecordedRun:
     def __repr__(self) -> str:
         peak = self.peak
         told = "no allocator events" if peak is None else f"peak {bytes_text(peak.allocated_bytes)} on rank {peak.rank}"
-        return f"<run {self.name}: {self.manifest.strategy}, {len(self.ranks)} ranks, {told}>"
+        return f"<run {self.name}: {self.manifest.strategy}, {listed(self.ranks)}, {told}>"
 
     def _repr_html_(self) -> str:
         return overview_html(self.run)

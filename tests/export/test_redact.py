@@ -164,7 +164,7 @@ def test_what_is_kept_is_what_the_analysis_asks_for(planted):
         {"num_params": 1, "num_foreign": 1, "foreign_bytes": 4, "name": "optimizer"}
     ]
     assert manifest.versions == {"torch": "2.13.0", "python": ""}
-    assert manifest.warnings == ["1 warnings were removed by redaction"]
+    assert manifest.warnings == ["removed by redaction: 1"]
     assert clean.table("units", rank=0).column("name").to_pylist() == [f"{MODULE}.0"]
     assert clean.table("allocations", rank=0).column("site").to_pylist() == ["", ""]
 

@@ -169,7 +169,7 @@ def _manifest(old: Manifest, how: Redaction, log: _Log) -> Manifest:
         ranks=[_rank(record, how, log) for record in old.ranks],
         sources=_reasons(old.sources, log),
         not_recorded=_reasons(old.not_recorded, log),
-        warnings=[f"{len(old.warnings)} warnings were removed by redaction"] if old.warnings else [],
+        warnings=[f"removed by redaction: {len(old.warnings)}"] if old.warnings else [],
         receipt=old.receipt,
         complete=old.complete,
         extra=_extra(old.extra, how, log),
