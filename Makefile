@@ -30,7 +30,7 @@ bench-ledger: $(VENV)/.ready  ## the ledger of every way to shard against closed
 	$(BIN)/python benchmarks/ledger.py $(ARGS)
 
 golden: $(VENV)/.ready  ## renew the golden files; review the diff
-	FSDP_PROFILE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/report tests/commands -q
+	FSDP_PROFILE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/report tests/commands tests/export -q
 
 samples: $(VENV)/.ready  ## record sample_runs/ again
 	$(BIN)/python examples/record_samples.py

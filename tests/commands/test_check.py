@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from builder import RunBuilder
 from recording import ROOT, SCRIPTS, fsdp_profile
+from report.samples import check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.commands import build_parser, main
 
@@ -56,6 +57,15 @@ def test_the_page_names_what_failed_first(capsys, monkeypatch):
     assert "BREACH  unit layers.0 is gathered 1x a step, against 2x" in text
     assert text.index("BREACH  unit layers.3") < text.index("ok      UNKNOWN 0.0 % of the peak")
     assert text.rstrip().endswith("and 18 more that hold: categories, units, communicators")
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_page_is_as_reviewed(capsys, monkeypatch, tmp_path, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    run, base = fsdp2_run(tmp_path), ddp_run(tmp_path)
+    limits = ["--max-peak", "40MiB", "--max-exposed", "5%", "--max-growth-per-step", "1MiB"]
+    assert main(["check", str(run.path), "--baseline", str(base.path), *limits]) == 1
+    check_golden(f"check_{columns}", capsys.readouterr().out)
 
 
 def test_json_holds_every_check(capsys):

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from builder import RunBuilder
 from recording import ROOT
+from report.samples import check_golden
 
 from fsdp_profile import layout
 from fsdp_profile.analysis.run import load_run
@@ -215,6 +216,13 @@ def test_preview_shows_what_would_go_and_writes_nothing(capsys, monkeypatch, pla
     for what in ("script arguments", "command line", "hosts", "messages of ranks", "source lines", "warnings"):
         assert re.search(rf"^{what} +\d", text, re.M), what
     assert re.search(r"^hosts +1  s3cr3tHost +host_[0-9a-f]{8}", text, re.M)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_preview_is_as_reviewed(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert main(["export", str(ROOT / "sample_runs" / "gpt-fsdp2-2ranks"), "--preview", "--hide-modules"]) == 0
+    check_golden(f"redaction_{columns}", capsys.readouterr().out)
 
 
 def test_a_redacted_bundle_opens_and_says_the_same_peak(capsys, tmp_path):

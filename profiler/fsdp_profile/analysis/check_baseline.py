@@ -69,7 +69,8 @@ def _with_unit(found: Check, mine: Facts, base: Facts, category: str) -> Check:
     after, before = mine.by_unit.get(category, {}), base.by_unit.get(category, {})
     moved = {unit: after.get(unit, 0) - before.get(unit, 0) for unit in {*after, *before}}
     unit = max(moved, key=lambda name: (moved[name], name or ""), default=None)
-    if unit is None or moved[unit] <= 0:
+    change = (found.measured or 0) - (found.baseline or 0)
+    if unit is None or not 0 < moved[unit] <= change:  # more than all of it: units of other names, not of more bytes
         return found
     message = f"{found.message}, most in unit {unit_text(unit)} ({_signed(moved[unit])})"
     return replace(found, message=message)
