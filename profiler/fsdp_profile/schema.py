@@ -42,7 +42,7 @@ class Category(Word):
     UNSHARDED_GRAD = "UNSHARDED_GRAD"
     """Gradients of a gathered unit before they are reduced, those that wait under `no_sync` included."""
     OPTIMIZER_STATE = "OPTIMIZER_STATE"
-    """Tensors in `optimizer.state`."""
+    """Tensors in `optimizer.state`, and a GradScaler's."""
     ACTIVATION = "ACTIVATION"
     """Allocated in forward and still alive after it, or made again in backward by a checkpoint (`recomputed`)."""
     ALL_GATHER = "ALL_GATHER"
