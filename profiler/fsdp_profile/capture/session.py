@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture.bare_steps import BareSteps
 from fsdp_profile.capture.checkpointing import CheckpointHooks
 from fsdp_profile.capture.collectives import install as install_collectives
 from fsdp_profile.capture.cpu_window import CpuWindow
@@ -60,6 +61,7 @@ class Session:
         )
         self.checkpoints = CheckpointHooks(self.patcher, self.recorder)
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
+        self.bare_steps = BareSteps()
         self.cpu_window: CpuWindow | None = None
         self.cuda_history: CudaHistory | None = None
         self.cuda_trace: CudaTrace | None = None
@@ -201,6 +203,9 @@ class Session:
         if self.recorder.is_quiet():
             self._is_closing = False
             self._finish("window ended")
+            with self.patcher.guarded("steps after the window"):
+                if (optimizer := self.tracker.last_optimizer) is not None:
+                    self.bare_steps.start(optimizer)
         elif self.cpu_window is not None:
             self.cpu_window.pause()
 
@@ -211,6 +216,8 @@ class Session:
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         self.recorder.close_spans()
         self._finish("process ended")
+        if self.bare_steps.ends:
+            self.writer.write("bare_steps", {"ends": self.bare_steps.ends})
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}".splitlines()
             self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})

@@ -72,6 +72,8 @@ class CaptureLog:
     phases: Columns = field(default_factory=dict)
     drops: Columns = field(default_factory=dict)
     step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    bare_step_ends: list[int] = field(default_factory=list)
+    """Ends of the steps after the window, in which nothing was recorded."""
     began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
@@ -154,6 +156,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.so_far.update(record.get("facts", {}))
         case "optimizer":
             log.optimizers.append(record)
+        case "bare_steps":
+            log.bare_step_ends = [int(end) for end in record["ends"]]
         case "failure":
             log.failure = record
         case "end":
