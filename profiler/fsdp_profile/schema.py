@@ -325,6 +325,13 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("stream", "int64", "stream it was allocated on"),
         ("pool", "string", "as in segments"),
     ),
+    "host_states": _columns(
+        ("t_ns", "int64", "device only: a moment between steps"),
+        ("step", "int32", "the step before it"),
+        ("category", "string", "Category: parameters, gradients or optimizer states kept on the host (CPU offload)"),
+        ("is_pinned", "bool", "page-locked memory"),
+        ("size_bytes", "int64", "whole storages, each once; scalars apart"),
+    ),
     "ooms": _columns(
         ("t_ns", "int64", "an allocation failed"),
         ("event", "int64", "row of memory_samples: the last event before the failure"),

@@ -312,6 +312,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "device_used_peak_bytes": None,
                 "host_rss_peak_bytes": None,
                 "waterfall": None,
+                "host_states": None,
                 "source_lines": None,
                 "modules": None,
                 "peak_of_phases": {

@@ -61,6 +61,11 @@ class StepTracker:
             self._pending = self._seen >= self._cycle
 
     @property
+    def optimizers(self) -> list[Any]:
+        """Those that are alive."""
+        return list(self._optimizers)
+
+    @property
     def last_optimizer(self) -> Any:
         """The optimizer that stepped last, of several one inside another the outermost; None when there is none."""
         return self._last() if self._last is not None else None
