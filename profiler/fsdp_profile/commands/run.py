@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
     """How it ended, what was missed, what it cost, where it is."""
-    from fsdp_profile.humanize import bytes_text
+    from fsdp_profile.humanize import bytes_text, slowdown_text
 
     if outcome.interrupted_by is not None:
         _say(f"interrupted by signal {outcome.interrupted_by}; what was recorded is kept")
@@ -94,6 +94,9 @@ def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
         f"{num_ranks} rank{'s' if num_ranks != 1 else ''} ({bytes_text(receipt.raw_bytes)}); "
         f"{receipt.flush_ns / 1e9:.2f} s between steps, {receipt.convert_ns / 1e9:.2f} s afterwards"
     )
+    if receipt.bare_step_ns is not None:
+        slowdown = slowdown_text(receipt.recorded_step_ns, receipt.bare_step_ns, receipt.num_bare_steps)
+        _say(f"a recorded step took {slowdown}")
     _say(f"see it with: fsdp-profile show {run_dir}")
 
 

@@ -21,7 +21,7 @@ from fsdp_profile.analysis.why_not_smaller import why_not_smaller
 from fsdp_profile.errors import FsdpProfileError
 from fsdp_profile.export.html_tags import bar, bullets, esc, facts, heading, legend, paragraph, table
 from fsdp_profile.export.ledger import PackedLedger, pack
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
+from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.report.overview import device_text, model_text
 from fsdp_profile.report.ranks import endings
@@ -304,6 +304,8 @@ def _rest(page: RunPage) -> str:
         f"{cost.allocator_events:,} allocator events and {cost.hook_events:,} hook events; {ns_text(cost.flush_ns)} "
         f"between steps to write {bytes_text(cost.raw_bytes)}; {ns_text(cost.convert_ns)} after the run to make tables."
     )
+    if cost.bare_step_ns is not None:
+        receipt += f" {slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)}."
     return (
         _titled("Warnings", bullets(manifest.warnings, css="bad"))
         + _titled("Not recorded", facts(sorted(missing.items())))
