@@ -305,7 +305,9 @@ def _rest(page: RunPage) -> str:
         f"between steps to write {bytes_text(cost.raw_bytes)}; {ns_text(cost.convert_ns)} after the run to make tables."
     )
     if cost.bare_step_ns is not None:
-        receipt += f" {slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)}."
+        receipt += (
+            f" A recorded step took {slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)}."
+        )
     return (
         _titled("Warnings", bullets(manifest.warnings, css="bad"))
         + _titled("Not recorded", facts(sorted(missing.items())))
