@@ -75,6 +75,9 @@ class CaptureLog:
     began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
+    losses: dict[str, list[Any]] = field(default_factory=lambda: {"step": [], "loss": []})
+    rewrapped: list[str] = field(default_factory=list)
+    """What `run --as` did in place of what the script asked for."""
     cuda: list[dict[str, Any]] = field(default_factory=list)
     """Chunks of the CUDA allocator's history, in order."""
     warnings: list[str] = field(default_factory=list)
@@ -154,6 +157,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.so_far.update(record.get("facts", {}))
         case "optimizer":
             log.optimizers.append(record)
+        case "rewrap":
+            log.rewrapped.append(str(record["note"]))
         case "failure":
             log.failure = record
         case "end":
@@ -181,6 +186,8 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
         calls[absent] = np.zeros(len(calls["unit"]), np.int32)
     for column, values in chunk.get("device", {}).items():
         log.device.setdefault(column, []).extend(values)
+    for column, values in chunk.get("losses", {}).items():
+        log.losses[column] += values
     if "cuda" in chunk:
         log.cuda += chunk["cuda"]
         log.recorded_steps.add(step)

@@ -40,6 +40,7 @@ class RankFacts:
     has_collectives: bool = False
     has_kineto: bool = False
     warnings: list[str] = field(default_factory=list)
+    rewrapped: list[str] = field(default_factory=list)
 
 
 def finalize(
@@ -106,6 +107,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
         has_kineto=has_kineto,
         warnings=list(log.warnings),
+        rewrapped=log.rewrapped,
     )
 
 
@@ -182,8 +184,9 @@ def _manifest(
         "complete": bool(facts) and all(r.exit_code == 0 for r in records) and not was_lost,
     }
     optimizers = next((f.optimizers for f in facts if f.optimizers), [])
-    if optimizers:
-        changed["extra"] = {**started.extra, "optimizers": optimizers}
+    notes = next((f.rewrapped for f in facts if f.rewrapped), [])
+    found = {"optimizers": optimizers, "rewrapped": notes}
+    changed["extra"] = {**started.extra, **{name: value for name, value in found.items() if value}}
     return Manifest(**{**{f: getattr(started, f) for f in started.__struct_fields__}, **changed})
 
 
