@@ -310,3 +310,13 @@ def test_ddp_that_does_not_fit_is_a_result_with_an_estimate_in_its_place(tmp_pat
     told = " ".join(done.stdout.split())
     assert "ddp ran out of memory. ESTIMATE from fsdp: ddp would need " in told
     assert f"ddp would need {bytes_text(estimate.peak_bytes)} at its peak, fsdp needs " in told
+
+
+def test_a_checkpoint_runs_its_block_again_inside_ddps_backward(tmp_path: Path) -> None:
+    out = tmp_path / "runs"
+    done = fsdp_profile("run", "-n", "2", "--no-kineto", "--as", "as-is", "--as", "ddp", "-o", str(out),
+                        str(SCRIPT.with_name("variants.py")), "checkpoint")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = agreement(load_run(out / "as-is"), load_run(out / "ddp"))
+    assert found is not None
+    assert (found.is_equal, found.num_losses) == (True, 6)

@@ -16,9 +16,12 @@ from fsdp_dashboard.charts.labels import (
 from fsdp_dashboard.charts.memory import MemoryPanel, memory_figure
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL
 from fsdp_dashboard.charts.panels import axes_of, axis_key
+from fsdp_dashboard.charts.stack import LABELLED_RATIO
 from fsdp_profile.analysis.compare import CATEGORY_WORDS, ComparedRun
 from fsdp_profile.humanize import bytes_text
+from fsdp_profile.schema import Phase
 
+_PHASES: Final = frozenset(map(str, Phase))
 _ROW_PX: Final = 30
 _FURNITURE_PX: Final = 50
 _HEADROOM: Final = 1.22
@@ -32,8 +35,15 @@ def aligned_figure(panels: list[MemoryPanel], *, x_title: str) -> Figure:
     layout = drawn["layout"]
     axes = [axis_key(axes_of(number)[0]) for number in range(len(panels))]
     ranges = [layout[axis]["range"] for axis in axes]
+    shared = [min(low for low, _ in ranges), max(high for _, high in ranges)]
+    wide = {(s["xref"], (s["x0"] + s["x1"]) / 2) for s in layout["shapes"]
+            if s["type"] == "rect" and s["x1"] - s["x0"] >= LABELLED_RATIO * (shared[1] - shared[0])}  # fmt: skip
+    # The name of a phase that has become too short for it goes; its hover text has it.
+    layout["annotations"] = [
+        a for a in layout["annotations"] if a["text"] not in _PHASES or (a["xref"], a["x"]) in wide
+    ]
     for number, axis in enumerate(axes):
-        layout[axis]["range"] = [min(low for low, _ in ranges), max(high for _, high in ranges)]
+        layout[axis]["range"] = shared
         if number:
             layout[axis]["matches"] = "x"
     layout[axes[-1]]["title"]["text"] = plot_text(x_title)

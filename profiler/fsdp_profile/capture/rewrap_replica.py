@@ -22,11 +22,16 @@ class Replica:
     _replica_ddp: Any = None
     _replica_syncs = True
     _replica_ignored: tuple[Any, ...] = ()
+    _replica_is_part = False
+    """Inside a module that has its DDP."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward, as DDP's where it is the outermost and gradients are wanted."""
         torch = sys.modules["torch"]
-        if Replica._replica_active:
+        if Replica._replica_active or self._replica_is_part:
+            if not Replica._replica_active and torch.is_grad_enabled() and not _in_backward():
+                call = f"{type(self).__name__.removeprefix('FSDP')}.forward"
+                self._replica_context.refuse(call, "it runs outside of the forward of the model that DDP reduces")
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
         Replica._replica_active = True
         try:
@@ -75,7 +80,15 @@ def _attach(module: Any) -> Any:
     device = next(iter(module.parameters())).device
     ddp = DistributedDataParallel(module, device_ids=[device.index] if device.index is not None else None)
     module.__dict__["_replica_ddp"] = ddp
+    for part in inner:
+        part.__dict__["_replica_is_part"] = part is not module
     return ddp
+
+
+def _in_backward() -> bool:
+    """Whether autograd is at work: a checkpoint runs forwards again there (private; present in torch 2.4 .. 2.15)."""
+    task = getattr(sys.modules["torch"]._C, "_current_graph_task_id", None)
+    return task is not None and int(task()) != -1
 
 
 @contextlib.contextmanager
