@@ -140,8 +140,14 @@ def _worst_peak(run: Run) -> Peak:
 
 
 def _baseline(runs: list[Run]) -> int:
-    order = [_REPLICATES_MOST.index(run.manifest.strategy) for run in runs]
+    order = [(_REPLICATES_MOST.index(run.manifest.strategy), _asked_rank(run)) for run in runs]
     return order.index(min(order))
+
+
+def _asked_rank(run: Run) -> int:
+    """Of runs under DDP the one that was asked for as such (`run --as`) comes first, ZeRO-1 last."""
+    asked = run.manifest.extra.get("as")
+    return 0 if asked == "ddp" else 2 if asked == "zero1" else 1
 
 
 def _delta(base: Peak, found: Peak) -> dict[Category, int]:

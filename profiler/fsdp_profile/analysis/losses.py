@@ -69,7 +69,9 @@ def agreement(run: Run, base: Run) -> Agreement | None:
     for step in sorted({step for step, _, _ in pairs}):
         here = [(a, b) for at, a, b in pairs if at == step]
         apart = [_apart(a, b) for a, b in here]
-        ratios = [gap / abs(b) if b else gap for gap, (_, b) in zip(apart, here, strict=True)]
+        ratios = [
+            gap / abs(b) if gap and b and np.isfinite(b) else gap for gap, (_, b) in zip(apart, here, strict=True)
+        ]
         steps.append(StepAgreement(step=step, loss=here[0][1], difference=max(apart), ratio=max(ratios)))
     tolerance = TOLERANCE_FULL if _is_full(run) and _is_full(base) else TOLERANCE_REDUCED
     return Agreement(steps=tuple(steps), num_losses=len(pairs), tolerance_ratio=tolerance)

@@ -158,6 +158,8 @@ def _manifest(
     model = next((f.model for f in facts if f.model), {})
     process: dict[str, Any] = next((f.process for f in facts if f.process), {})
     strategy, detail = find_strategy(units, world_size)
+    if started.extra.get("as") == "zero1":
+        detail += "; optimizer states divided (ZeRO-1)"
     versions = {
         "python": process.get("python"),
         "fsdp-profile": process.get("fsdp-profile"),
