@@ -78,9 +78,32 @@ def _replace_by_ddp(module: Any, original: Any, context: Context) -> None:
             set_precision(one, getattr(policy, "param_dtype", None), context)
         return wrapped
 
+    def register_fsdp_forward_method(wrapped: Any, method_name: str) -> None:
+        if isinstance(wrapped, Replica):
+            _guard_method(wrapped, method_name, context)
+
     whole_tensors(context)
     module.fully_shard = fully_shard
     module.FSDPModule = _stand_in(real, front)
+    if hasattr(module, "register_fsdp_forward_method"):  # from torch 2.5 on
+        module.register_fsdp_forward_method = register_fsdp_forward_method
+    if hasattr(module, "share_comm_ctx"):
+        module.share_comm_ctx = lambda _modules: None
+
+
+def _guard_method(wrapped: Any, name: str, context: Context) -> None:
+    """A method that FSDP runs as a forward: it needs no gathering here, but DDP reduces gradients of forward only."""
+    import torch
+
+    original = getattr(wrapped, name)
+
+    @functools.wraps(original)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        if torch.is_grad_enabled() and not Replica._replica_active:
+            context.refuse(f"register_fsdp_forward_method({name!r})", "DDP reduces gradients of forward only")
+        return original(*args, **kwargs)
+
+    setattr(wrapped, name, method)
 
 
 class _Done:
