@@ -36,11 +36,12 @@ class Replica:
         Replica._replica_active = True
         try:
             with _autocast(self):
-                if not torch.is_grad_enabled() and self._replica_ddp is None:
+                if self._replica_ddp is None and not _wants_gradients(self):
                     return super().__call__(*args, **kwargs)  # type: ignore[misc]
                 ddp = self._replica_ddp or _attach(self)
                 ddp.require_backward_grad_sync = self._replica_syncs
-                return ddp(*args, **kwargs)
+                with _unused_refused(self):
+                    return ddp(*args, **kwargs)
         finally:
             Replica._replica_active = False
 
@@ -83,6 +84,23 @@ def _attach(module: Any) -> Any:
     for part in inner:
         part.__dict__["_replica_is_part"] = part is not module
     return ddp
+
+
+def _wants_gradients(module: Any) -> bool:
+    """Whether there is anything for DDP to reduce: a frozen model has nothing."""
+    return bool(sys.modules["torch"].is_grad_enabled()) and any(p.requires_grad for p in module.parameters())
+
+
+@contextlib.contextmanager
+def _unused_refused(module: Any) -> Iterator[None]:
+    """FSDP lets a parameter take no part in a loss; DDP, as a script makes it, notices at the next forward."""
+    try:
+        yield
+    except RuntimeError as e:
+        if "Expected to have finished reduction" not in str(e):
+            raise
+        call = f"{type(module).__name__.removeprefix('FSDP')}.forward"
+        module._replica_context.refuse(call, "a parameter took no part in the loss, which DDP does not allow")
 
 
 def _in_backward() -> bool:
