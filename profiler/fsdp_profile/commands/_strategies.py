@@ -85,7 +85,8 @@ def _with_memory(run_dirs: list[Path]) -> list[Run]:
     from fsdp_profile.analysis.run import load_run
 
     runs = [load_run(path) for path in run_dirs]
-    return [run for run in runs if all(r.exit_code == 0 for r in run.manifest.ranks) and worst_rank(run) is not None]
+    # Ranks of other nodes have no exit code here.
+    return [run for run in runs if not any(r.exit_code for r in run.manifest.ranks) and worst_rank(run) is not None]
 
 
 def _report(runs: list[Run], out_of_memory: list[Path]) -> None:
