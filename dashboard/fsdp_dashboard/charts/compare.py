@@ -24,7 +24,7 @@ from fsdp_profile.schema import Phase
 _PHASES: Final = frozenset(map(str, Phase))
 _ROW_PX: Final = 30
 _FURNITURE_PX: Final = 50
-_HEADROOM: Final = 1.22
+_HEADROOM: Final = 1.4
 """Room for the text at the end of the longest bar."""
 _MAX_TITLE_CHARS: Final = 18
 
