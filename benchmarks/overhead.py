@@ -1,8 +1,10 @@
-"""CPU time of a step with and without recording: the same script bare, with hooks, with allocator events, with all.
+"""CPU time of a step with and without recording, in one process: the window ends half-way, and the steps go on.
 
-The four are run in turn, several rounds; ratios are taken within a round, and the median over rounds is printed. CPU
-time of the rank, all its threads: on a shared machine wall time says more about the neighbours. "forward + backward" is
-what the recording adds inside a step; "whole step" has also the pause after it, in which a recorded step is written.
+For each source the same script trains 30 recorded steps and 30 bare ones after them (medians of each), several rounds;
+"control" is the script without us, its first half against its second. Ratios are taken within a process, where the
+machine's noise is least, and printed as the median over rounds with the lowest and the highest. CPU time of the rank,
+all its threads: on a shared machine wall time says more about the neighbours. "forward + backward" is what the
+recording adds inside a step; "whole step" has also the pause after it, in which a recorded step is written.
 """
 
 import argparse
@@ -15,47 +17,59 @@ import tempfile
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "scripts" / "timed_fsdp2.py"
-STEPS = 13
 WARM_UP = 3
+MEASURED = 30
+WINDOW = WARM_UP + MEASURED
+STEPS = WINDOW + 1 + MEASURED  # the first step after the window still has the end of it
+CONTROL = "control (nothing recorded)"
 MODES = {
+    CONTROL: None,
     "hooks and tags": ["--no-allocator", "--no-kineto"],
     "+ allocator events": ["--no-kineto"],
     "+ Kineto traces (default)": [],
 }
 
 
-def step_times(command: list[str]) -> tuple[float, float]:
-    """Median CPU ns of forward + backward, and of the whole step, after the warm-up."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", *command, str(SCRIPT), "--steps", str(STEPS)],
-        env=environment, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    rows = json.loads(done.stdout.splitlines()[-1])[WARM_UP:]
-    return statistics.median(row[0] for row in rows), statistics.median(row[1] for row in rows)
+def ratios(flags: list[str] | None) -> tuple[tuple[float, float], float]:
+    """Recorded over bare, of forward + backward and of the whole step; and the bare whole step in ns."""
+    with tempfile.TemporaryDirectory() as folder:
+        if flags is None:
+            command = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        else:
+            command = ["fsdp_profile", "run", "-n", "2", "--steps", f"0:{WINDOW}", "-o", f"{folder}/run", *flags]
+        done = subprocess.run(
+            [sys.executable, "-m", *command, str(SCRIPT), "--steps", str(STEPS)],
+            env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+    rows = json.loads(done.stdout.splitlines()[-1])
+    recorded, bare = rows[WARM_UP:WINDOW], rows[WINDOW + 1 :]
+    (inside, whole), (bare_inside, bare_whole) = (
+        [statistics.median(row[part] for row in half) for part in (0, 1)] for half in (recorded, bare)
+    )
+    return (inside / bare_inside, whole / bare_whole), bare_whole
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     rounds = parser.parse_args().rounds
-    inside: dict[str, list[float]] = {mode: [] for mode in MODES}
-    whole: dict[str, list[float]] = {mode: [] for mode in MODES}
+    found: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
     bare_ns = []
     for _ in range(rounds):
-        bare = step_times(["torch.distributed.run", "--standalone", "--nproc-per-node=2"])
-        bare_ns.append(bare)
         for mode, flags in MODES.items():
-            with tempfile.TemporaryDirectory() as folder:
-                command = ["fsdp_profile", "run", "-n", "2", "--steps", f"0:{STEPS + 1}", "-o", f"{folder}/run", *flags]
-                found = step_times(command)
-            inside[mode].append(found[0] / bare[0])
-            whole[mode].append(found[1] / bare[1])
-    print(f"bare: {statistics.median(b[1] for b in bare_ns) / 1e6:.1f} ms of CPU a step (one of 2 gloo ranks, median)")
-    print(f"{'recorded':28}{'forward + backward':>20}{'whole step':>14}")
-    for mode in MODES:
-        print(f"{mode:28}{statistics.median(inside[mode]):>19.2f}x{statistics.median(whole[mode]):>13.2f}x")
+            both, bare = ratios(flags)
+            found[mode].append(both)
+            bare_ns.append(bare)
+    print(f"bare: {statistics.median(bare_ns) / 1e6:.1f} ms of CPU a step (one of 2 gloo ranks, median)")
+    print(f"medians of {rounds} rounds of {MEASURED} + {MEASURED} steps (lowest to highest)")
+    print(f"{'recorded':28}{'forward + backward':>26}{'whole step':>26}")
+    for mode, values in found.items():
+        print(f"{mode:28}{_cell([v[0] for v in values]):>26}{_cell([v[1] for v in values]):>26}")
+
+
+def _cell(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f}x ({min(values):.3f} to {max(values):.3f})"
 
 
 if __name__ == "__main__":

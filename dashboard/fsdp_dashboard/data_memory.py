@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 
 from fsdp_dashboard.data import RunFacts, RunRef, ask
 from fsdp_profile.analysis import growth, postmortem
+from fsdp_profile.analysis import host_states as offload
 from fsdp_profile.analysis import waterfall as device
 from fsdp_profile.analysis.growth import Growth, KeptUnsharded
+from fsdp_profile.analysis.host_states import HostStates
 from fsdp_profile.analysis.postmortem import PostMortem
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import StepLedger
@@ -51,6 +53,12 @@ def failures(ref: RunRef, run: RunFacts) -> Failures:
 def waterfall(ref: RunRef, *, rank: int, event: int | None = None) -> Waterfall | None:
     """From what tensors hold to what the device has in use, at an event or at the peak; None on CPU."""
     found: Waterfall | None = ask(device.waterfall, ref, rank=rank, event=event)
+    return found
+
+
+def host_states(ref: RunRef, *, rank: int) -> HostStates | None:
+    """States kept on the host under CPU offload; None where there are none."""
+    found: HostStates | None = ask(offload.host_states, ref, rank=rank)
     return found
 
 

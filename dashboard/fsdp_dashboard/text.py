@@ -15,7 +15,7 @@ from fsdp_profile.analysis.compare import ComparedRun, Comparison
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.stragglers import NeverJoined, Straggler
 from fsdp_profile.analysis.traffic import StepTraffic
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
+from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
 from fsdp_profile.schema import Ending, Strategy
 
 _MAX_CODE_CHARS = 400
@@ -149,6 +149,7 @@ def receipt_facts(run: RunFacts) -> list[tuple[str, str]]:
         ("recorded", f"{cost.allocator_events:,} allocator, {cost.hook_events:,} hook events"),
         ("written", bytes_text(cost.raw_bytes)),
         ("time to write", f"{ns_text(cost.flush_ns)}, between steps"),
+        ("a recorded step", slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)),
     ]
 
 

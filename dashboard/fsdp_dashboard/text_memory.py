@@ -4,6 +4,7 @@ from typing import Final
 
 from fsdp_dashboard.text import code
 from fsdp_profile.analysis.growth import Growth, KeptUnsharded
+from fsdp_profile.analysis.host_states import HostStates
 from fsdp_profile.analysis.postmortem import PostMortem, Remedy, Worth
 from fsdp_profile.analysis.waterfall import Waterfall
 from fsdp_profile.humanize import bytes_text, unit_text
@@ -75,6 +76,15 @@ def device_moment(found: Waterfall) -> str:
     if any(size is not None and size < 0 for size in parts):
         return "NVML's nearest sample is from another moment than the allocator's event: they do not fit."
     return ""
+
+
+def host_states(found: HostStates) -> str:
+    """What is kept on the host under CPU offload."""
+    each = ", ".join(f"{bytes_text(size)} {category}" for category, size in found.by_category.items())
+    return (
+        f"**On the host {bytes_text(found.size_bytes)}** after step {found.step}, not in the device's ledger: {each}; "
+        f"{bytes_text(found.pinned_bytes)} of it pinned."
+    )
 
 
 def growth(found: Growth) -> str:

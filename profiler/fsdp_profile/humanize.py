@@ -69,6 +69,18 @@ def rate_text(bytes_per_s: float | None) -> str:
     return f"{bytes_per_s / 1e6:.2f} MB/s"
 
 
+def slowdown_text(recorded_ns: int | None, bare_ns: int | None, num_bare: int) -> str:
+    """What a recorded step takes beside one in which nothing is recorded.
+
+    >>> slowdown_text(11_800_000, 10_000_000, 24), slowdown_text(None, None, 0)
+    ('1.18 times a step after the window (11.80 ms, 10.00 ms: medians, 24 steps after it)', 'not recorded')
+    """
+    if recorded_ns is None or not bare_ns:
+        return "not recorded"
+    times = f"{ns_text(recorded_ns)}, {ns_text(bare_ns)}: medians, {num_bare} steps after it"
+    return f"{recorded_ns / bare_ns:.2f} times a step after the window ({times})"
+
+
 def ratio_text(ratio: float | None, *, digits: int = 1) -> str:
     """A ratio as a percentage; a small non-zero ratio never reads as zero.
 

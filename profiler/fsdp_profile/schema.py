@@ -42,7 +42,7 @@ class Category(Word):
     UNSHARDED_GRAD = "UNSHARDED_GRAD"
     """Gradients of a gathered unit before they are reduced, those that wait under `no_sync` included."""
     OPTIMIZER_STATE = "OPTIMIZER_STATE"
-    """Tensors in `optimizer.state`."""
+    """Tensors in `optimizer.state`, and a GradScaler's."""
     ACTIVATION = "ACTIVATION"
     """Allocated in forward and still alive after it, or made again in backward by a checkpoint (`recomputed`)."""
     ALL_GATHER = "ALL_GATHER"
@@ -324,6 +324,13 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("end_event", "int64", "row of memory_samples; NOT_FREED"),
         ("stream", "int64", "stream it was allocated on"),
         ("pool", "string", "as in segments"),
+    ),
+    "host_states": _columns(
+        ("t_ns", "int64", "device only: a moment between steps"),
+        ("step", "int32", "the step before it"),
+        ("category", "string", "Category: parameters, gradients or optimizer states kept on the host (CPU offload)"),
+        ("is_pinned", "bool", "page-locked memory"),
+        ("size_bytes", "int64", "whole storages, each once; scalars apart"),
     ),
     "ooms": _columns(
         ("t_ns", "int64", "an allocation failed"),

@@ -15,7 +15,8 @@ from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import Category
 
 STEPS = 3
-X = 8 * 64 * 4
+WIDTH = 64
+X = 8 * WIDTH * 4
 HIDDEN = 8 * 256 * 4
 BLOCK = 2 * 64 * 256 * 4
 HEAD = 64 * 64 * 4
@@ -128,3 +129,34 @@ def test_the_compute_copy_of_no_shard_is_parameters_and_no_gather_buffer(record:
     run = record("no-shard")
     assert most(run, Category.UNSHARDED_PARAM) == MODEL // 2
     assert most(run, Category.ALL_GATHER) == 0
+
+
+def test_a_quantised_parameter_is_its_data_and_its_scales(record: Record) -> None:
+    run = record("quantised")
+    kept = blocks(run, name="head.weight", category="SHARDED_PARAM")
+    assert sorted((row["size_bytes"], row["basis"]) for row in kept) == [(WIDTH * 4, "TAG"), (WIDTH * WIDTH, "TAG")]
+    # The scale of the model, which no unit has, the units' halves, and the module that nothing wraps.
+    kept_bytes = SCALE + WIDTH * WIDTH + WIDTH * 4
+    assert most(run, Category.SHARDED_PARAM) == BLOCK + kept_bytes + HEAD
+    model = run.manifest.model
+    assert model.param_bytes == 2 * BLOCK + kept_bytes
+    assert model.dtypes == {"float32": 2 * BLOCK // 4 + WIDTH, "int8": WIDTH * WIDTH}
+
+
+def test_the_state_of_a_grad_scaler_is_optimizer_state(record: Record) -> None:
+    run = record("ddp-scaler")
+    states = blocks(run, category="OPTIMIZER_STATE")
+    assert sorted({row["name"] for row in states}) == [
+        "GradScaler._growth_tracker",
+        "GradScaler._scale",
+        "momentum_buffer",
+    ]
+    assert most(run, Category.OPTIMIZER_STATE) == MODEL + 4 + 4
+
+
+def test_a_step_that_fsdp1_s_own_grad_scaler_skips_is_a_step(record: Record) -> None:
+    run = record("fsdp1-scaler")
+    steps = [(row["step"], row["complete"]) for row in run.table("steps", rank=0).to_pylist()]
+    assert steps[:4] == [(-1, True), (0, True), (1, True), (2, True)]
+    phases = [(row["step"], row["phase"]) for row in run.table("phases", rank=0).to_pylist()]
+    assert [step for step, phase in phases if phase == "OPTIMIZER"] == [0, 2]

@@ -6,6 +6,7 @@ import signal
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
@@ -161,6 +162,19 @@ def test_the_window_ends_the_recording_while_the_script_goes_on(tmp_path: Path) 
     assert traces == ["kineto_00001.json", "kineto_00002.json"]
     events = json.loads((tmp_path / "run" / "rank_00000" / "raw" / traces[0]).read_text())["traceEvents"]
     assert any(e.get("name", "").startswith("FSDP::all_gather") for e in events)
+    assert run.manifest.receipt.bare_step_ns is None  # one recorded step past the warm-up is too few
+
+
+def test_the_receipt_holds_a_recorded_step_against_the_steps_after_the_window(tmp_path: Path) -> None:
+    done = fsdp_profile("run", "-n", "2", "--steps", "0:5", "-o", str(tmp_path / "run"), TINY, "--steps", "10")
+    assert done.returncode == 0
+    receipt = load_run(tmp_path / "run").manifest.receipt
+    # Steps 2 to 4 are measured, and of the 5 after the window what lies between their 5 ends; on two ranks.
+    assert receipt.num_bare_steps == 2 * 4
+    ends = [np.diff(load_run(tmp_path / "run").table("steps", rank=rank)["end_ns"].to_numpy()[1:6]) for rank in (0, 1)]
+    assert receipt.recorded_step_ns == round(np.median([times[1:] for times in ends]))
+    assert receipt.bare_step_ns is not None
+    assert f"a recorded step took {receipt.recorded_step_ns / receipt.bare_step_ns:.2f} times" in done.stderr
 
 
 def test_a_script_that_trains_nothing_distributed_is_told_so(tmp_path: Path) -> None:

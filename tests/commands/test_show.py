@@ -312,6 +312,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                 "device_used_peak_bytes": None,
                 "host_rss_peak_bytes": None,
                 "waterfall": None,
+                "host_states": None,
                 "source_lines": None,
                 "modules": None,
                 "peak_of_phases": {
@@ -415,7 +416,16 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
         "growth": [],
         "kept_unsharded": [{"unit": 0, "name": "layers.0", "step": 0, "size_bytes": 32}],
         "post_mortems": [],
-        "receipt": {"hook_events": 0, "allocator_events": 0, "flush_ns": 0, "raw_bytes": 0, "convert_ns": 0},
+        "receipt": {
+            "hook_events": 0,
+            "allocator_events": 0,
+            "flush_ns": 0,
+            "raw_bytes": 0,
+            "convert_ns": 0,
+            "recorded_step_ns": None,
+            "bare_step_ns": None,
+            "num_bare_steps": 0,
+        },
         "warnings": [],
         "not_recorded": {
             "reserved_peak_bytes": "the CPU allocator has no reserved pool",

@@ -72,6 +72,17 @@ def test_the_memory_page_shows_the_device_at_the_peak(opened, tmp_path, query, o
     ]  # fmt: skip
 
 
+def test_what_is_kept_on_the_host_stands_beside_the_device(opened, tmp_path, on_device):
+    run = on_device(tmp_path / "d")
+    run.row("host_states", t_ns=50, step=0, category="OPTIMIZER_STATE", is_pinned=True, size_bytes=8 * MIB)
+    app = opened(run.build().path, page="memory")
+    assert [info.value for info in app.info] == [
+        "**On the host 8.00 MiB** after step 0, not in the device's ledger: 8.00 MiB OPTIMIZER_STATE; 8.00 MiB of it "
+        "pinned."
+    ]
+    assert not opened(on_device(tmp_path / "e").build().path, page="memory").info
+
+
 def test_a_run_on_cpu_has_no_device_at_all(opened, make_run):
     app = opened(make_run("fsdp2").path, page="memory")
     assert "Device" not in said(app)

@@ -8,9 +8,11 @@ from ingest.kineto_factory import document, kernel, launch, timed
 from fsdp_profile import layout
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.collectives import collective_summary
+from fsdp_profile.analysis.host_states import HostStates, host_states
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.ingest.convert import convert_rank
 from fsdp_profile.ingest.manifest import Manifest, write_manifest
+from fsdp_profile.schema import Category
 
 BASE_NS = 1_790_857_026_000_000_000
 MIB = 1 << 20
@@ -70,6 +72,17 @@ def write_rank(run_dir: Path) -> None:
         "calls": columns(
             "collective start_ns end_ns size_bytes group_size unit prefetched",
             ("ALL_GATHER", at(111), at(118), 2 * MIB, 2, 0, False),
+        ),
+        "host_states": columns(
+            "t_ns category is_pinned size_bytes",
+            (at(310), "OPTIMIZER_STATE", False, 8 * MIB),
+            (at(310), "SHARDED_PARAM", True, 4 * MIB),
+        ),
+        "modules": columns(
+            "path start_ns end_ns",
+            ("(root)", at(100), at(240)),
+            ("layers.0", at(105), at(170)),
+            ("x", at(171), at(240)),
         ),
         "phases": columns("t_ns phase", (at(0), "SETUP"), (at(100), "FORWARD"), (at(250), "OPTIMIZER")),
         "drops": columns("t_ns address"),
@@ -137,6 +150,26 @@ def test_its_collectives_are_joined_to_units_and_overlap_with_kernels(tmp_path: 
     summary = collective_summary(run, rank=0)
     assert summary is not None
     assert (summary.total_ns, summary.exposed_ns) == (40_000, 20_000)
+
+
+def test_blocks_know_the_module_they_were_allocated_in(tmp_path: Path) -> None:
+    write_rank(tmp_path)
+    convert_rank(tmp_path, 0)
+    blocks = load_run(tmp_path).table("allocations", rank=0).to_pylist()
+    assert [(row["size_bytes"], row["module"]) for row in blocks] == [(4 * MIB, ""), (2 * MIB, "layers.0")]
+
+
+def test_states_on_the_host_lie_beside_the_ledger(tmp_path: Path) -> None:
+    write_rank(tmp_path)
+    convert_rank(tmp_path, 0)
+    found = host_states(load_run(tmp_path), rank=0)
+    assert found == HostStates(
+        rank=0,
+        step=0,
+        t_ns=at(310),
+        by_category={Category.OPTIMIZER_STATE: 8 * MIB, Category.SHARDED_PARAM: 4 * MIB},
+        pinned_bytes=4 * MIB,
+    )
 
 
 def test_a_damaged_trace_leaves_the_ledger(tmp_path: Path) -> None:

@@ -34,7 +34,14 @@ MODEL = Model(
     dtypes={"float32": 3 * MIB},
 )
 RECEIPT = Receipt(
-    hook_events=1_234, allocator_events=56_789, flush_ns=910 * MS, raw_bytes=11 * MIB, convert_ns=120 * MS
+    hook_events=1_234,
+    allocator_events=56_789,
+    flush_ns=910 * MS,
+    raw_bytes=11 * MIB,
+    convert_ns=120 * MS,
+    recorded_step_ns=11_800_000,
+    bare_step_ns=10_000_000,
+    num_bare_steps=24,
 )
 NO_GPU = {
     "device_used_peak_bytes": "no NVIDIA driver",

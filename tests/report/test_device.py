@@ -4,9 +4,11 @@ from builder import RunBuilder
 from report.samples import printed
 
 from fsdp_profile.analysis.growth import growth, kept_unsharded
+from fsdp_profile.analysis.host_states import host_states
 from fsdp_profile.analysis.postmortem import post_mortems
 from fsdp_profile.analysis.waterfall import waterfall
 from fsdp_profile.report.growth import growth_report
+from fsdp_profile.report.host_states import host_states_report
 from fsdp_profile.report.postmortem import postmortem_report
 from fsdp_profile.report.waterfall import waterfall_report
 from fsdp_profile.schema import NOT_FREED, Category, SpanKind
@@ -73,6 +75,19 @@ def test_the_post_mortem_names_the_rank_the_request_and_the_remedies():
         "1.00 MiB             TORCH_NCCL_AVOID_RECORD_STREAMS=1: freed, but a stream still holds it",
     ]
     assert postmortem_report([]) is None
+
+
+def test_what_is_kept_on_the_host_is_told_apart():
+    run = device_run()
+    for category, is_pinned, size in (("OPTIMIZER_STATE", False, 8), ("SHARDED_PARAM", True, 4)):
+        run.row("host_states", t_ns=50, step=0, category=category, is_pinned=is_pinned, size_bytes=size * MIB)
+    assert lines(host_states_report(host_states(run.build(), rank=0))) == [
+        "On the host 12.00 MiB  rank 0, after step 0; not in the device's ledger",
+        "OPTIMIZER_STATE  8.00 MiB",
+        "SHARDED_PARAM    4.00 MiB",
+        "of them pinned   4.00 MiB",
+    ]
+    assert host_states_report(host_states(device_run().build(), rank=0)) is None
 
 
 def test_growth_says_how_much_a_step_and_from_where():

@@ -100,6 +100,9 @@ def device(ref: RunRef, *, rank: int, event: int | None) -> None:
     if remark:
         st.caption(remark)
     parts.table(tables_memory.waterfall_table(found), key=f"levels {ref.label}")
+    held = data_memory.host_states(ref, rank=rank)
+    if held is not None:
+        st.info(text_memory.host_states(held), icon=":material/memory:")
     groups = data_memory.communicators(ref, rank=rank)
     if groups:
         parts.table(tables_memory.communicators_table(groups), key=f"communicators {ref.label}")

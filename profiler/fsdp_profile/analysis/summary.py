@@ -3,7 +3,7 @@
 Keys are stable. Absent measurements are null, with the reason in "not_recorded".
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +15,7 @@ from fsdp_profile.analysis.collective_timeline import BY_GROUP, CallTotal, call_
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.findings import findings
 from fsdp_profile.analysis.growth import growth, kept_unsharded
+from fsdp_profile.analysis.host_states import host_states
 from fsdp_profile.analysis.in_flight import in_flight
 from fsdp_profile.analysis.memory import Peak, conservation, peak_of_phases
 from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
@@ -26,7 +27,7 @@ from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.units import UnitSummary, unit_summaries
 from fsdp_profile.analysis.waterfall import Waterfall, waterfall
 from fsdp_profile.analysis.why_not_smaller import why_not_smaller
-from fsdp_profile.schema import SCHEMA_VERSION
+from fsdp_profile.schema import SCHEMA_VERSION, Category
 
 _ON_CPU = {
     "reserved_peak_bytes": "the CPU allocator has no reserved pool",
@@ -113,6 +114,7 @@ def _rank(run: Run, summary: RankSummary) -> dict[str, Any]:
         "device_used_peak_bytes": summary.device_used_peak_bytes,
         "host_rss_peak_bytes": summary.host_rss_peak_bytes,
         "waterfall": _waterfall(waterfall(run, rank=summary.rank)),
+        "host_states": _host_states(run, summary.rank),
         "source_lines": _sites(run, summary.peak),
         "modules": _modules(run, summary.peak),
         "peak_of_phases": {
@@ -148,6 +150,16 @@ def _waterfall(found: Waterfall | None) -> dict[str, Any] | None:
     return {**asdict(found), **{name: getattr(found, name) for name in derived}}
 
 
+def _host_states(run: Run, rank: int) -> dict[str, Any] | None:
+    """Under CPU offload on a device; else None."""
+    found = host_states(run, rank=rank)
+    return None if found is None else {**asdict(found), "by_category": _by_name(found.by_category)}
+
+
+def _by_name(by_category: Mapping[Category, int]) -> dict[str, int]:
+    return {str(category): size for category, size in by_category.items()}
+
+
 def _post_mortem(found: PostMortem) -> dict[str, Any]:
     return {
         "rank": found.rank,
@@ -171,7 +183,7 @@ def _peak(found: Peak | None) -> dict[str, Any] | None:
         "phase": found.phase,
         "unit": found.unit_name,
         "t_ns": found.t_ns,
-        "by_category": {str(category): size for category, size in found.by_category.items()},
+        "by_category": _by_name(found.by_category),
         "unknown_ratio": found.unknown_ratio,
     }
 
@@ -186,7 +198,7 @@ def _sites(run: Run, found: Peak | None) -> list[dict[str, Any]] | None:
     lines = source_lines(run, rank=found.rank, event=found.event) if found is not None else None
     if lines is None:
         return None
-    return [{**asdict(line), "by_category": {str(c): size for c, size in line.by_category.items()}} for line in lines]
+    return [{**asdict(line), "by_category": _by_name(line.by_category)} for line in lines]
 
 
 def _unit(summary: UnitSummary) -> dict[str, Any]:

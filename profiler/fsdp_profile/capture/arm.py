@@ -11,6 +11,7 @@ from fsdp_profile import layout
 from fsdp_profile.capture import checkpointing, fsdp1, fsdp2, rewrap
 from fsdp_profile.capture.cpu_window import quiet_kineto
 from fsdp_profile.capture.facts import note_backend
+from fsdp_profile.capture.loop import SHARDED_SCALER
 from fsdp_profile.capture.on_import import OnImport
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.session import Session
@@ -39,6 +40,7 @@ def _hook_imports(session: Session) -> None:
     imports.when("torch.nn.parallel.distributed", lambda _: session.ddp.install())
     imports.when(fsdp1.FLAT_PARAM[0], lambda _: fsdp1_hooks.install_flat_param())
     imports.when(fsdp1.RUNTIME[0], lambda _: fsdp1_hooks.install_runtime())
+    imports.when(SHARDED_SCALER, lambda _: session.loop.install_sharded_scaler())
     for name in fsdp2.PARAM_GROUP_MODULES:
         imports.when(name, lambda _: fsdp2_hooks.install_param_group())
     for name in fsdp2.STATE_MODULES:

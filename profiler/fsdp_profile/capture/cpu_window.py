@@ -27,17 +27,12 @@ _FUNCTIONAL_PREFIX = "_c10d_functional::"
 class CpuWindow:
     """One profiler at a time. Errors propagate to the session, which switches the source off."""
 
-    def __init__(self, *, stacks: bool = False) -> None:
-        self._own_code = OwnCode() if stacks else None
+    def __init__(self, *, own_code: OwnCode | None = None) -> None:
+        self._own_code = own_code
         self._profiler: Any = None
         self._is_paused = False
         self.is_starting = False
         """True while our own profiler starts, which must not be taken for the script's."""
-
-    def add_modules(self, root: Any) -> None:
-        """With stacks: remember the paths of a model's modules."""
-        if self._own_code is not None:
-            self._own_code.add_modules(root)
 
     @property
     def is_running(self) -> bool:
@@ -142,7 +137,19 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
     }
 
 
-def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[int]]:
+def module_calls(roots: list[Any], own_code: OwnCode) -> dict[str, list[Any]]:
+    """Columns path, start_ns, end_ns of the calls of known modules in Kineto's event tree, in no order."""
+    calls = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node.tag.name in _PYTHON_CALLS and (path := own_code.module_of(node)):
+            calls.append((path, node.start_time_ns, node.end_time_ns))
+        stack.extend(node.children)
+    return _columns(calls, ("path", "start_ns", "end_ns"))
+
+
+def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
     columns = zip(*rows, strict=True) if rows else ([] for _ in names)
     return {name: list(values) for name, values in zip(names, columns, strict=True)}
 

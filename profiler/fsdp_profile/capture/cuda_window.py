@@ -8,6 +8,7 @@ the snapshot reader is tested on real and synthetic snapshots, this file has not
 from pathlib import Path
 from typing import Any
 
+from fsdp_profile.capture.cpu_window import module_calls
 from fsdp_profile.capture.own_code import OwnCode
 
 _EVENT_COLUMNS = ("action", "address", "size_bytes", "stream", "time_us")
@@ -16,8 +17,8 @@ _EVENT_COLUMNS = ("action", "address", "size_bytes", "stream", "time_us")
 class CudaHistory:
     """The allocator's history of every device this process uses."""
 
-    def __init__(self, *, max_entries: int, stacks: bool = False) -> None:
-        self._own_code = OwnCode() if stacks else None
+    def __init__(self, *, max_entries: int, own_code: OwnCode | None = None) -> None:
+        self._own_code = own_code
         self._max_entries = max_entries
         self._last_us: dict[int, int] = {}
 
@@ -80,8 +81,9 @@ class CudaHistory:
 class CudaTrace:
     """Kineto with CPU and device activity over the recorded steps, one trace file."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, own_code: OwnCode | None = None) -> None:
         self._profiler: Any = None
+        self._own_code = own_code
 
     @property
     def is_running(self) -> bool:
@@ -92,14 +94,19 @@ class CudaTrace:
         """Begin."""
         from torch.profiler import ProfilerActivity, profile
 
-        self._profiler = profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
+        self._profiler = profile(
+            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=self._own_code is not None
+        )
         self._profiler.start()
 
-    def stop(self, *, trace: Path) -> None:
-        """End and write the trace."""
+    def stop(self, *, trace: Path) -> dict[str, list[Any]]:
+        """End and write the trace; with stacks the calls of modules, as `module_calls` has them, else nothing."""
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         profiler.export_chrome_trace(str(trace))
+        if self._own_code is None:
+            return {}
+        return module_calls(profiler.profiler.kineto_results.experimental_event_tree(), self._own_code)
 
 
 def _segment(segment: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from fsdp_profile.schema import NO_UNIT, RECOMPUTE_REGION, Category, Phase
 
 Original = Callable[..., Any]
 
+SHARDED_SCALER = "torch.distributed.fsdp.sharded_grad_scaler"
+
 
 class LoopHooks:
     """Phases BACKWARD and OPTIMIZER, tags of gradients and optimizer states, calls to the step tracker."""
@@ -69,10 +71,13 @@ class LoopHooks:
         self._patcher.wrap(
             ("torch.amp.grad_scaler",), "GradScaler.update", self._scaler_update, feature="skipped steps"
         )
-
         profiler = ("torch.autograd.profiler",)
         self._patcher.wrap(profiler, "record_function.__enter__", self._region_enters, feature="chunks")
         self._patcher.wrap(profiler, "record_function.__exit__", self._region_exits, feature="chunks")
+
+    def install_sharded_scaler(self) -> None:
+        """FSDP1's scaler has an `update` of its own; install once its module is imported."""
+        self._patcher.wrap((SHARDED_SCALER,), "ShardedGradScaler.update", self._scaler_update, feature="skipped steps")
 
     def _install_recomputation(self) -> None:
         owner, feature = ("torch.utils.checkpoint",), "recomputed activations"
@@ -253,10 +258,19 @@ class LoopHooks:
         def update(scaler: Any, *args: Any, **kwargs: Any) -> Any:
             out = original(scaler, *args, **kwargs)
             with self._patcher.guarded("skipped steps"):
+                if self._recorder.enabled:
+                    self._tag_scaler(scaler)
                 self._tracker.scaler_updates()
             return out
 
         return update
+
+    def _tag_scaler(self, scaler: Any) -> None:
+        """A GradScaler's `_scale` and `_growth_tracker` (torch 2.4 .. 2.15); untagged they pass for activations."""
+        for name in ("_scale", "_growth_tracker"):
+            value = getattr(scaler, name, None)
+            if value is not None:
+                self._recorder.tag(value, Category.OPTIMIZER_STATE, name=f"GradScaler.{name}")
 
     def _settle(self) -> None:
         with self._patcher.guarded("step ends"):

@@ -4,7 +4,7 @@ import gc
 from collections import Counter
 from typing import Any
 
-from fsdp_profile.capture.recorder import Recorder, nbytes
+from fsdp_profile.capture.recorder import Recorder, nbytes, parts
 from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
 from fsdp_profile.schema import Category
 
@@ -12,7 +12,8 @@ from fsdp_profile.schema import Category
 def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
     """Name, elements, bytes and dtypes of the parameters, unsharded and without padding.
 
-    FSDP1's flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size.
+    FSDP1's flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size,
+    quantised ones by what they are kept in.
     """
     dtypes: Counter[str] = Counter()
     numel = trainable = count = size = 0
@@ -34,9 +35,10 @@ def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
             continue
         numel += param.numel()
         count += 1
-        size += nbytes(param)
+        kept_in = [param] if hasattr(param, "_local_tensor") else parts(param)
+        size += sum(nbytes(part) for part in kept_in)
         trainable += param.numel() if param.requires_grad else 0
-        dtypes[dtype_text(param.dtype)] += param.numel()
+        dtypes[dtype_text(max(kept_in, key=nbytes).dtype)] += param.numel()
     inner = getattr(module, "_fsdp_wrapped_module", module)
     return {
         "name": type(inner).__name__.removeprefix("FSDP") or type(inner).__name__,
@@ -92,5 +94,5 @@ def describe_optimizer(optimizer: Any, roots: list[Any]) -> dict[str, Any]:
         "name": type(optimizer).__name__,
         "num_params": len(params),
         "num_foreign": len(foreign),
-        "foreign_bytes": sum(nbytes(getattr(param, "_local_tensor", param)) for param in foreign),
+        "foreign_bytes": sum(nbytes(part) for param in foreign for part in parts(param)),
     }

@@ -66,19 +66,20 @@ class Recorder:
     def tag(self, tensor: Any, category: Category, *, unit: int = NO_UNIT, name: str = "", weak: bool = False) -> None:
         """Say what the storage of a tensor is for; tensors without memory of their own are passed over.
 
-        A DTensor means its local part. A weak tag gives way to any other tag of the same block.
+        A DTensor means its local part, a quantised tensor its data and scales. A weak tag gives way to any other tag
+        of the same block.
         """
-        local = getattr(tensor, "_local_tensor", tensor)
-        if type(local).__name__ == "FakeTensor":
-            return
-        try:
-            storage = local.untyped_storage()
-            size = storage.nbytes()
-            address = storage.data_ptr() if size else 0
-        except Exception:
-            return  # a meta, lazy or functional tensor has no address
-        if address:
-            self.tags.append((now(), address, size, category.value, unit, name, weak))
+        for part in parts(tensor):
+            if type(part).__name__ == "FakeTensor":
+                continue
+            try:
+                storage = part.untyped_storage()
+                size = storage.nbytes()
+                address = storage.data_ptr() if size else 0
+            except Exception:
+                continue  # a meta, lazy or functional tensor has no address
+            if address:
+                self.tags.append((now(), address, size, category.value, unit, name, weak))
 
     def watch(self, tensor: Any) -> None:
         """Note when a tensor dies: the transport may hold it last, on a thread whose frees nobody reports."""
@@ -175,6 +176,18 @@ def _functional_works() -> int:
     c10d = sys.modules.get("torch._C._distributed_c10d")
     count = getattr(c10d, "_get_work_registry_size", None)
     return int(count()) if count is not None else 0
+
+
+def parts(tensor: Any) -> list[Any]:
+    """The tensors with memory of their own that a tensor is made of: itself, unless it is a wrapper subclass.
+
+    `__tensor_flatten__` names them: DTensor's local part, the data and scales of a quantised tensor.
+    """
+    local = getattr(tensor, "_local_tensor", tensor)
+    flatten = getattr(local, "__tensor_flatten__", None)
+    if flatten is None:
+        return [local]
+    return [part for name in flatten()[0] for part in parts(getattr(local, name))]
 
 
 def nbytes(tensor: Any) -> int:

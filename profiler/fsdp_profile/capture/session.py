@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.capture import fsdp1, fsdp2
+from fsdp_profile.capture.bare_steps import BareSteps
 from fsdp_profile.capture.checkpointing import CheckpointHooks
 from fsdp_profile.capture.collectives import install as install_collectives
 from fsdp_profile.capture.cpu_window import CpuWindow
@@ -24,10 +25,12 @@ from fsdp_profile.capture.device import DeviceSampler
 from fsdp_profile.capture.facts import has_device, library_facts, process_facts
 from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
+from fsdp_profile.capture.host_states import host_states
 from fsdp_profile.capture.loop import LoopHooks
 from fsdp_profile.capture.losses import LossHooks
 from fsdp_profile.capture.model import describe_model, describe_optimizer, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
+from fsdp_profile.capture.own_code import OwnCode
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
@@ -62,6 +65,8 @@ class Session:
         self.checkpoints = CheckpointHooks(self.patcher, self.recorder)
         self.losses = LossHooks(self.patcher, self.recorder) if options.losses else None
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
+        self.bare_steps = BareSteps()
+        self.own_code = OwnCode() if options.stacks else None
         self.cpu_window: CpuWindow | None = None
         self.cuda_history: CudaHistory | None = None
         self.cuda_trace: CudaTrace | None = None
@@ -112,12 +117,10 @@ class Session:
             if not self.options.allocator:
                 self.patcher.lost["allocator events"] = "switched off"
             elif has_device(torch):
-                self.cuda_history = CudaHistory(
-                    max_entries=self.options.max_history_entries, stacks=self.options.stacks
-                )
+                self.cuda_history = CudaHistory(max_entries=self.options.max_history_entries, own_code=self.own_code)
                 self.cuda_history.arm()
             else:
-                self.cpu_window = CpuWindow(stacks=self.options.stacks)
+                self.cpu_window = CpuWindow(own_code=self.own_code)
                 self.cpu_window.start()
         self.sampler.start()
         owner = ("torch.autograd.profiler",)
@@ -150,8 +153,8 @@ class Session:
         """The first forward of a root module: what it keeps and what it is."""
         tag_kept(module, self.recorder)
         self._roots.add(module)
-        if self.cpu_window is not None:
-            self.cpu_window.add_modules(module)
+        if self.own_code is not None:
+            self.own_code.add_modules(module)
         self.writer.write("model", describe_model(module, self.units))
 
     def _optimizer_seen(self, optimizer: Any) -> None:
@@ -209,6 +212,9 @@ class Session:
         if self.recorder.is_quiet():
             self._is_closing = False
             self._finish("window ended")
+            with self.patcher.guarded("steps after the window"):
+                if (optimizer := self.tracker.last_optimizer) is not None:
+                    self.bare_steps.start(optimizer)
         elif self.cpu_window is not None:
             self.cpu_window.pause()
 
@@ -219,6 +225,8 @@ class Session:
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
         self.recorder.close_spans()
         self._finish("process ended")
+        if self.bare_steps.ends:
+            self.writer.write("bare_steps", {"ends": self.bare_steps.ends})
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}".splitlines()
             self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})
@@ -240,8 +248,11 @@ class Session:
         with self._switching_off("allocator events"):
             if self.cuda_history is not None:
                 chunk["cuda"] = self.cuda_history.take()
+        with self.patcher.guarded("states on the host"):
+            if self.cuda_history is not None and self._roots:
+                chunk["host_states"] = host_states(list(self._roots), self.tracker.optimizers)
         with self.patcher.guarded("Kineto trace"):
-            self._turn_cuda_trace(step, is_last=is_last)
+            chunk["modules"] = self._turn_cuda_trace(step, is_last=is_last)
         with self.patcher.guarded("device samples"):
             self.sampler.sample()
             chunk["device"] = self.sampler.drain()
@@ -277,20 +288,21 @@ class Session:
         part = f"_{self._part}" if self._part else ""
         return self.writer.folder / f"kineto_{step:05d}{part}.json" if wanted else None
 
-    def _turn_cuda_trace(self, step: int, *, is_last: bool) -> None:
-        """Start Kineto before the first step of the window and stop it after the last."""
+    def _turn_cuda_trace(self, step: int, *, is_last: bool) -> dict[str, Any]:
+        """Start Kineto before the first step of the window and stop it after the last: then the calls of modules."""
         if self.cuda_history is None or not self.options.kineto:
-            return
+            return {}
         is_due = self.options.first_step - 1 <= step < self.options.last_step - 1
         if self.cuda_trace is None and is_due and not is_last:
-            self.cuda_trace = CudaTrace()
+            self.cuda_trace = CudaTrace(own_code=self.own_code)
             self.cuda_trace.start()
         elif (
             self.cuda_trace is not None
             and self.cuda_trace.is_running
             and (is_last or step + 1 >= self.options.last_step)
         ):
-            self.cuda_trace.stop(trace=self.writer.folder / "kineto.json")
+            return self.cuda_trace.stop(trace=self.writer.folder / "kineto.json")
+        return {}
 
     def _describe_units(self) -> None:
         rows = []

@@ -22,6 +22,7 @@ class StepTracker:
     def __init__(self, on_boundary: Boundary) -> None:
         self._on_boundary = on_boundary
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._last: weakref.ref[Any] | None = None
         self.depth = 0
         """Optimizer steps under way, one inside another."""
         self._cycle_known = False
@@ -48,7 +49,7 @@ class StepTracker:
         if self.depth:
             return
         self._scaler_saw_step = True
-        self._last_end_ns = now()
+        self._last_end_ns, self._last = now(), weakref.ref(optimizer)
         if in_backward:
             self._pending = True
             return
@@ -58,6 +59,16 @@ class StepTracker:
         if self._cycle_known:
             self._cycle.add(id(optimizer))
             self._pending = self._seen >= self._cycle
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """Those that are alive."""
+        return list(self._optimizers)
+
+    @property
+    def last_optimizer(self) -> Any:
+        """The optimizer that stepped last, of several one inside another the outermost; None when there is none."""
+        return self._last() if self._last is not None else None
 
     def scaler_steps(self) -> None:
         """GradScaler.step was called; it may skip the optimizer's."""

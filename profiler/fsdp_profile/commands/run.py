@@ -97,7 +97,7 @@ def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
     """How it ended, what was missed, what it cost, where it is."""
-    from fsdp_profile.humanize import bytes_text
+    from fsdp_profile.humanize import bytes_text, slowdown_text
 
     if outcome.interrupted_by is not None:
         _say(f"interrupted by signal {outcome.interrupted_by}; what was recorded is kept")
@@ -116,6 +116,9 @@ def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
         f"{num_ranks} rank{'s' if num_ranks != 1 else ''} ({bytes_text(receipt.raw_bytes)}); "
         f"{receipt.flush_ns / 1e9:.2f} s between steps, {receipt.convert_ns / 1e9:.2f} s afterwards"
     )
+    if receipt.bare_step_ns is not None:
+        slowdown = slowdown_text(receipt.recorded_step_ns, receipt.bare_step_ns, receipt.num_bare_steps)
+        _say(f"a recorded step took {slowdown}")
     _say(f"see it with: fsdp-profile show {run_dir}")
 
 

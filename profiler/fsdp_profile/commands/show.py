@@ -136,11 +136,13 @@ class _Reader:
 
     def _memory(self, rank: int) -> RenderableType:
         from fsdp_profile.analysis.growth import growth, kept_unsharded
+        from fsdp_profile.analysis.host_states import host_states
         from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_phases, peak_of_steps
         from fsdp_profile.analysis.sites import modules_at, source_lines
         from fsdp_profile.analysis.steps import unit_names
         from fsdp_profile.analysis.waterfall import waterfall
         from fsdp_profile.report.growth import growth_report
+        from fsdp_profile.report.host_states import host_states_report
         from fsdp_profile.report.memory import memory_report
         from fsdp_profile.report.parts import sections
         from fsdp_profile.report.sites import modules_report, source_lines_report
@@ -160,7 +162,8 @@ class _Reader:
         lines = self._ask(partial(source_lines, event=highest.event), rank) if highest is not None else None
         sites = source_lines_report(lines, peak_bytes=highest.allocated_bytes) if highest is not None else None
         mods = self._ask(partial(modules_at, event=highest.event), rank) if highest is not None else None
-        return sections([page, sites, modules_report(mods), growth_report(grown, kept, unit_names=names)])
+        host = host_states_report(self._ask(host_states, rank))
+        return sections([page, host, sites, modules_report(mods), growth_report(grown, kept, unit_names=names)])
 
     def _units(self, rank: int) -> RenderableType:
         from fsdp_profile.analysis.in_flight import in_flight

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from fsdp_profile.ingest.capture_log import CaptureLog, Columns
+from fsdp_profile.ingest.intervals import innermost
 from fsdp_profile.ingest.pairing import Blocks
 from fsdp_profile.schema import (
     BUCKET_REGION,
@@ -287,28 +288,11 @@ def _of_kinds(spans: Columns, vocabulary: list[str], kinds: tuple[str, ...]) -> 
 
 
 def _regions(spans: Columns, vocabulary: list[str], t_ns: Array) -> tuple[Array, Array]:
-    """Kind and unit of the innermost span around each time; '' and NO_UNIT where there is none.
-
-    Spans of one thread nest, so the innermost is the open one that began last.
-    """
+    """Kind and unit of the innermost span around each time; '' and NO_UNIT where there is none."""
     kinds = np.array([*vocabulary, ""], object)
     keep = np.isin(kinds[spans["kind"]].astype(str), [*_REGION_CATEGORY, *_FORWARD_REGIONS])
     rows = np.flatnonzero(keep)
-    rows = rows[np.lexsort((-spans["end_ns"][rows], spans["start_ns"][rows]))]
-    start, end = spans["start_ns"][rows], spans["end_ns"][rows]
-    parent = np.full(len(rows), -1, np.int64)
-    open_rows: list[int] = []
-    for i in range(len(rows)):
-        while open_rows and end[open_rows[-1]] <= start[i]:
-            open_rows.pop()
-        parent[i] = open_rows[-1] if open_rows else -1
-        open_rows.append(i)
-    found = np.searchsorted(start, t_ns, side="right") - 1
-    while True:
-        is_over = (found >= 0) & (end[found] <= t_ns) if len(end) else np.zeros(len(found), bool)
-        if not is_over.any():
-            break
-        found[is_over] = parent[found[is_over]]
+    found = innermost(spans["start_ns"][rows], spans["end_ns"][rows], t_ns)
     kind = np.where(found >= 0, kinds[spans["kind"][rows[found]]] if len(rows) else "", "")
     unit = np.where(found >= 0, spans["unit"][rows[found]] if len(rows) else NO_UNIT, NO_UNIT)
     return kind.astype(object), unit.astype(np.int64)

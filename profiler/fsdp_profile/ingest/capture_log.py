@@ -72,12 +72,18 @@ class CaptureLog:
     phases: Columns = field(default_factory=dict)
     drops: Columns = field(default_factory=dict)
     step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    bare_step_ends: list[int] = field(default_factory=list)
+    """Ends of the steps after the window, in which nothing was recorded."""
     began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
     losses: dict[str, list[Any]] = field(default_factory=lambda: {"step": [], "loss": []})
     rewrapped: list[str] = field(default_factory=list)
     """What `run --as` did in place of what the script asked for."""
+    host_states: dict[str, list[Any]] = field(default_factory=dict)
+    """CUDA: what models and optimizers held on the host at each flush; with the step in a column of its own."""
+    module_calls: dict[str, list[Any]] = field(default_factory=dict)
+    """CUDA with stacks: path, start_ns and end_ns of the calls of modules; on CPU each event knows its module."""
     cuda: list[dict[str, Any]] = field(default_factory=list)
     """Chunks of the CUDA allocator's history, in order."""
     warnings: list[str] = field(default_factory=list)
@@ -159,6 +165,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.optimizers.append(record)
         case "rewrap":
             log.rewrapped.append(str(record["note"]))
+        case "bare_steps":
+            log.bare_step_ends = [int(end) for end in record["ends"]]
         case "failure":
             log.failure = record
         case "end":
@@ -184,10 +192,14 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
     calls = parts["calls"][-1]
     for absent in {"group", "group_description", "dtype"} - set(calls):  # an older capture
         calls[absent] = np.zeros(len(calls["unit"]), np.int32)
-    for column, values in chunk.get("device", {}).items():
-        log.device.setdefault(column, []).extend(values)
-    for column, values in chunk.get("losses", {}).items():
-        log.losses[column] += values
+    held = chunk.get("host_states", {})
+    if held:
+        held["step"] = [step] * len(held["t_ns"])
+    of_chunk = ((log.device, chunk.get("device")), (log.host_states, held), (log.module_calls, chunk.get("modules")),
+                (log.losses, chunk.get("losses")))  # fmt: skip
+    for kept, columns in of_chunk:
+        for column, values in (columns or {}).items():
+            kept.setdefault(column, []).extend(values)
     if "cuda" in chunk:
         log.cuda += chunk["cuda"]
         log.recorded_steps.add(step)

@@ -77,7 +77,7 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
             log.warnings.append(f"{name}: not written ({type(e).__name__}: {e}); please report this")
 
     history = device_history(log.cuda)
-    ledger = ledger_of_history(history, log.words) if history is not None else _ledger(log)
+    ledger = ledger_of_history(history, log.words, calls=log.module_calls) if history is not None else _ledger(log)
     log.warnings += ring_warnings(log.cuda)
     last_ns = _last_ns(log, ledger)
     add("steps", lambda: _steps(log, clock, last_ns))
@@ -93,6 +93,8 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
         add("kernels", lambda: _kernels(log, clock))
     add("unit_spans", lambda: _unit_spans(log, clock, tables.get("collectives")))
     add("device_samples", lambda: _device_samples(log))
+    if log.host_states:
+        add("host_states", lambda: log.host_states)
     add("tags", lambda: _tags(log))
     if log.losses["loss"]:
         add("losses", lambda: _losses(log))

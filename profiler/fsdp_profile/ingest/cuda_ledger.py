@@ -4,12 +4,14 @@ A block counts as allocated until its free was requested; until it completed it 
 which is in `active_bytes` only.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.ingest.capture_log import Words
+from fsdp_profile.ingest.intervals import innermost
 from fsdp_profile.ingest.pairing import Blocks, Ledger, Samples
 from fsdp_profile.ingest.snapshots import DeviceHistory, history_from_snapshot
 from fsdp_profile.schema import NOT_FREED
@@ -63,8 +65,11 @@ def ring_warnings(chunks: list[dict[str, Any]]) -> list[str]:
     return ["the allocator's history ring was full: events are missing between steps"]
 
 
-def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
-    """The ledger of one device's history; row 0 of the samples is the state before the first event."""
+def ledger_of_history(history: DeviceHistory, words: Words, *, calls: Mapping[str, list[Any]] | None = None) -> Ledger:
+    """The ledger of one device's history; row 0 of the samples is the state before the first event.
+
+    `calls`: path, start_ns and end_ns of modules' calls; a block gets the innermost one it was allocated in.
+    """
     blocks, samples = history.blocks, history.samples
     first_ns = int(samples.column("t_ns")[0].as_py()) if samples.num_rows else 0
 
@@ -95,7 +100,7 @@ def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
             end_event=kept(end_event),
             operator=kept(words.codes(operators)),
             site=kept(words.codes(sites)),
-            module=np.zeros(int(keep.sum()), np.int32),
+            module=kept(_modules(calls or {}, column(blocks, "start_ns"), words)),
             transport=np.full(int(keep.sum()), -1, np.int64),
             stream=kept(column(blocks, "stream")),
             free_unreported=kept(column(blocks, "free_unreported")),
@@ -111,3 +116,10 @@ def ledger_of_history(history: DeviceHistory, words: Words) -> Ledger:
         ),
         warnings=history.warnings,
     )
+
+
+def _modules(calls: Mapping[str, list[Any]], t_ns: Any, words: Words) -> Any:
+    """Codes of the paths of the innermost modules under way at each time; 0 where there is none."""
+    paths = words.codes([*calls.get("path", []), ""])  # the last one stands for none
+    starts, ends = (np.array(calls.get(name, []), np.int64) for name in ("start_ns", "end_ns"))
+    return paths[innermost(starts, ends, t_ns)]

@@ -9,7 +9,10 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
 
 from fsdp_profile import layout
 from fsdp_profile.errors import FsdpProfileError
@@ -19,6 +22,8 @@ from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt
 from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.schema import Ending
 
+WARM_UP_STEPS: Final = 2  # the first allocates, makes the optimizer's states and starts Kineto
+MIN_STEPS: Final = 3  # fewer have no median worth the name
 _POOL_FROM_BYTES = 64 << 20  # below this one process converts all ranks faster than workers start
 
 
@@ -36,6 +41,8 @@ class RankFacts:
     units: list[dict[str, Any]] = field(default_factory=list)
     optimizers: list[dict[str, Any]] = field(default_factory=list)
     num_steps: int = 0
+    recorded_steps_ns: list[int] = field(default_factory=list)
+    bare_steps_ns: list[int] = field(default_factory=list)
     allocator_events: int = 0
     has_collectives: bool = False
     has_kineto: bool = False
@@ -103,6 +110,8 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         units=list(log.units.values()),
         optimizers=log.optimizers,
         num_steps=len(log.step_ends),
+        recorded_steps_ns=[int(ns) for ns in np.diff(log.step_ends)[WARM_UP_STEPS - 1 :]],
+        bare_steps_ns=[int(ns) for ns in np.diff(log.bare_step_ends)],
         allocator_events=events,
         has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
         has_kineto=has_kineto,
@@ -141,7 +150,12 @@ def _ending(facts: RankFacts, exit_code: int | None) -> tuple[Ending, str]:
 def _receipt(run_dir: Path, facts: list[RankFacts], convert_ns: int) -> Receipt:
     raw = (p for f in facts for p in layout.raw_dir(run_dir, f.rank).glob("*") if p.is_file())
     ends = [f.known for f in facts]
+    recorded, bare = ([ns for f in facts for ns in getattr(f, name)] for name in ("recorded_steps_ns", "bare_steps_ns"))
+    is_measured = min(len(recorded), len(bare)) >= MIN_STEPS
     return Receipt(
+        recorded_step_ns=round(median(recorded)) if is_measured else None,
+        bare_step_ns=round(median(bare)) if is_measured else None,
+        num_bare_steps=len(bare) if is_measured else 0,
         hook_events=sum(int(end.get("hook_events", 0)) for end in ends),
         allocator_events=sum(f.allocator_events for f in facts),
         flush_ns=max((int(end.get("flush_ns", 0)) for end in ends), default=0),

@@ -57,6 +57,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Size of what capture wrote, over all ranks."""
     convert_ns: int = 0
     """Time to turn it into tables, outside the training processes."""
+    recorded_step_ns: int | None = None
+    """Median time of a recorded step, the writing after it included; of all ranks, without the first two of each."""
+    bare_step_ns: int | None = None
+    """The same of the steps after the window; null when fewer than MIN_STEPS were seen on either side."""
+    num_bare_steps: int = 0
+    """Steps behind `bare_step_ns`, over all ranks."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.traffic import StepTraffic
 from fsdp_profile.analysis.units import UnitSummary
-from fsdp_profile.humanize import bytes_text, ns_text
+from fsdp_profile.humanize import bytes_text, ns_text, slowdown_text
 from fsdp_profile.report.collectives import collectives_report
 from fsdp_profile.report.findings import top_findings
 from fsdp_profile.report.memory import composition, told_apart
@@ -148,9 +148,17 @@ def _receipt(run: Run) -> RenderableType:
         ("events", f"{cost.allocator_events:,} of the allocator, {cost.hook_events:,} of hooks"),
         ("written", bytes_text(cost.raw_bytes)),
         ("in the run", f"{ns_text(cost.flush_ns)} between steps, to stop recording and write (slowest rank)"),
+        ("a recorded step", _slowdown(run)),
         ("after it", f"{ns_text(cost.convert_ns)} to make tables"),
     ]
     return Group(heading("What recording cost"), facts(rows))
+
+
+def _slowdown(run: Run) -> str:
+    cost = run.manifest.receipt
+    if cost.bare_step_ns is None:
+        return f"{_NOT_RECORDED}: too few steps after the window to compare with"
+    return slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)
 
 
 def _not_recorded(run: Run) -> RenderableType | None:
