@@ -37,7 +37,7 @@ def test_categories_and_tables_of_schema_1() -> None:
     ]  # fmt: skip
     assert list(TABLES) == [
         "steps", "phases", "units", "unit_spans", "allocations", "memory_samples", "collectives", "kernels",
-        "segments", "pending_frees", "host_states", "ooms", "device_samples", "tags",
+        "segments", "pending_frees", "host_states", "ooms", "device_samples", "losses", "tags",
     ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ def main() -> None:
     st.set_page_config(page_title="fsdp-profile", page_icon=ICON, layout="wide", initial_sidebar_state="auto")
     pages = [
         st.Page(VIEWS / "overview.py", title="Overview", icon=":material/stacked_bar_chart:", default=True),
+        st.Page(VIEWS / "compare.py", title="Compare", icon=":material/compare_arrows:"),
         st.Page(VIEWS / "memory.py", title="Memory", icon=":material/area_chart:"),
         st.Page(VIEWS / "source.py", title="Source", icon=":material/code:"),
         st.Page(VIEWS / "units.py", title="Units", icon=":material/view_timeline:"),

@@ -71,7 +71,7 @@ def nothing_chosen(catalogue: Catalogue) -> None:
     st.info(
         "No recorded runs here yet. Record one, then reload this page:\n\n"
         "    fsdp-profile run train.py\n\n"
-        "To compare with DDP, record both: `fsdp-profile run --as fsdp2 --as ddp train.py`. "
+        "To compare with DDP, record both: `fsdp-profile run --as ddp --as fsdp train.py`. "
         "To look at other runs: `fsdp-profile dashboard PATH`.",
         icon=":material/info:",
     )

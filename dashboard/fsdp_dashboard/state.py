@@ -17,6 +17,7 @@ STEP: Final = "step"
 UNITS_RUN: Final = "units_run"
 LINE: Final = "line"
 FORMAT: Final = "format"
+ALIGN: Final = "align"
 
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
@@ -24,6 +25,8 @@ ALL_STEPS: Final = "all"
 ALL_RANKS: Final = "all"
 MOST_EXPOSED_STEP: Final = "most exposed"
 MOST_BYTES_LINE: Final = "most bytes"
+BY_TIME: Final = "ms in step"
+BY_PHASE: Final = "phase"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,12 +44,15 @@ class Selection:
     """The run of the pages that show one (source, units, collectives, traces); None: the first one."""
     line: str | None = None
     """A source line as the picker calls it; None: the one with most bytes."""
+    by_phase: bool = False
+    """Steps of two runs are laid over each other phase by phase, not ms by ms."""
 
     def query(self) -> dict[str, list[str]]:
         """The query parameters of a link to this selection."""
         step = ALL_STEPS if self.all_steps else self.step
         rank = ALL_RANKS if self.all_ranks else self.rank
         chosen = {RANK: rank, STEP: step, UNITS_RUN: self.units_run and self.units_run.label, LINE: self.line}
+        chosen[ALIGN] = BY_PHASE if self.by_phase else None
         found = {key: [str(value)] for key, value in chosen.items() if value is not None}
         return {RUN: [ref.label for ref in self.runs], **found}
 
@@ -104,6 +110,11 @@ def pick_format(formats: Mapping[str, str]) -> str:
     return str(found)
 
 
+def pick_alignment() -> None:
+    """How the steps of two runs are laid over each other."""
+    st.selectbox("Align by", [BY_TIME, BY_PHASE], key=ALIGN, bind="query-params")
+
+
 def current(catalogue: Catalogue) -> Selection:
     """The selection as the widgets drawn so far say."""
     chosen = st.session_state.get(RUN) or []
@@ -117,6 +128,7 @@ def current(catalogue: Catalogue) -> Selection:
         all_steps=step == ALL_STEPS,
         units_run=catalogue.runs.get(st.session_state.get(UNITS_RUN) or ""),
         line=None if line == MOST_BYTES_LINE else line,
+        by_phase=st.session_state.get(ALIGN) == BY_PHASE,
     )
 
 

@@ -347,6 +347,11 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("utilization_ratio", "float64?", "NVML: share of time with a kernel running"),
         ("host_rss_bytes", "int64?", "resident memory of the rank's process"),
     ),
+    "losses": _columns(
+        ("step", "int32", "only with run --as: the step whose backward was called on this loss"),
+        ("micro_step", "int32", "0 for the step's first backward, then 1, ..."),
+        ("loss", "float64?", "the scalar that backward was called on, scaled as the script did; null: not finite"),
+    ),
     "tags": _columns(
         ("t_ns", "int64", ""),
         ("address", "uint64", "base address of the storage"),

@@ -110,6 +110,9 @@ def test_unknown_is_a_row_even_when_it_is_nothing(capsys, tmp_path):
     assert ["?", "UNKNOWN", "0", "B", "0", "B", "="] in [line.split() for line in text.splitlines()]
 
 
+NO_COST = dict.fromkeys(("step_ns", "size_bytes", "wire_bytes", "communication_ns", "exposed_ns"))
+
+
 def test_json_is_this_document(capsys, tmp_path):
     ddp = (
         RunBuilder("ddp", strategy=Strategy.DDP, path=tmp_path / "ddp")
@@ -134,14 +137,20 @@ def test_json_is_this_document(capsys, tmp_path):
                 "allocated_bytes": 75,
                 "reduction_ratio": 0.25,
                 "by_category": {"ACTIVATION": 45, "SHARDED_PARAM": 30},
+                "change_by_category": {"SHARDED_PARAM": -30, "ACTIVATION": 5},
             },
             {
                 "run": "ddp",
                 "allocated_bytes": 100,
                 "reduction_ratio": 0.0,
                 "by_category": {"SHARDED_PARAM": 60, "ACTIVATION": 40},
+                "change_by_category": {},
             },
         ],
+        "by_phase": [{"phase": "FORWARD", "peak_bytes": [75, 100]}],
+        "by_unit": [],
+        "per_step": [{"run": name, **NO_COST} for name in ("fsdp2", "ddp")],
+        "losses": [],
         "why": ["SHARDED_PARAM -30 B against ddp", "ACTIVATION +5 B against ddp"],
         "differences": ["world size: 2 in fsdp2, 1 in ddp"],
     }

@@ -31,9 +31,10 @@ FLAGS = [
     "--disable-sync",
 ]
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
+MINUS = "\N{MINUS SIGN}"
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
 # Opened below the root, streamlit's page looks for the server beside the page's path too; it is not there.
-PROBE = re.compile(r"/(memory|source|units|collectives|ranks|traces|share)/_stcore/(health|host-config)$")
+PROBE = re.compile(r"/(compare|memory|source|units|collectives|ranks|traces|share)/_stcore/(health|host-config)$")
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
 
@@ -143,6 +144,16 @@ def test_overview_says_what_sharding_saved(visit, runs, size):
     assert f"FSDP2 {bytes_text(fsdp)}" in labels
     total = page.get_by_test_id("stDataFrame").first.locator("table tr").last
     expect(total).to_contain_text(f"\N{MINUS SIGN}{bytes_text(ddp - fsdp)}")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_compare_joins_the_peaks_of_two_runs(visit, runs, size):
+    page = visit(size, "/compare")
+    drawn(page, count=2)
+    labels = page.locator(".js-plotly-plot").nth(1).locator(".bartext").all_text_contents()
+    base, mine = compare(runs).runs
+    changes = [f"{'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}" for _, delta in mine.waterfall]
+    assert labels == [bytes_text(base.peak.allocated_bytes), *changes, bytes_text(mine.peak.allocated_bytes)]
 
 
 @pytest.mark.parametrize("size", SIZES)

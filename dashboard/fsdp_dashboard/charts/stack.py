@@ -27,7 +27,7 @@ _WORTH_RATIO = 0.05
 """Less than this share of the step is not worth hiding."""
 _LABEL_RATIO = 1.07
 """How high above the lines the label of a peak stands."""
-_LABELLED_RATIO = 0.16
+LABELLED_RATIO = 0.16
 """A phase shorter than this share of the axis has no room for its name on a phone; its hover text has it."""
 
 
@@ -163,7 +163,7 @@ def phase_shapes(
             continue
         area = {"xref": axes[0], "yref": f"{axes[1]} domain", "x0": x0, "x1": x1, "y0": 0, "y1": 1}
         shapes.append({"type": "rect", "layer": "below", "line": {"width": 0}, "fillcolor": fill, **area})
-        if x1 - x0 >= _LABELLED_RATIO * width_ms:
+        if x1 - x0 >= LABELLED_RATIO * width_ms:
             labels.append(
                 {
                     "x": (x0 + x1) / 2,

@@ -87,6 +87,7 @@ def onward(chosen: Selection) -> None:
     to = chosen.query()
     row = st.container(horizontal=True)
     row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
+    row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
     row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
     row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
     row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)

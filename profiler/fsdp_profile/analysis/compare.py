@@ -3,16 +3,37 @@
 The baseline is the run that replicates most (DDP first); a reduction is against it.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
-from fsdp_profile.analysis import memory
+from fsdp_profile.analysis import memory, side_by_side
+from fsdp_profile.analysis.losses import Agreement, agreement
 from fsdp_profile.analysis.memory import STATES, Peak
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.side_by_side import Row, StepCost
 from fsdp_profile.errors import InputError
 from fsdp_profile.humanize import bytes_text
-from fsdp_profile.ingest.tables import numbers
+from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import CATEGORIES, Category, Strategy
+
+CATEGORY_WORDS: Final = {
+    Category.SHARDED_PARAM: "parameters",
+    Category.UNSHARDED_PARAM: "gathered parameters",
+    Category.SHARDED_GRAD: "gradients",
+    Category.UNSHARDED_GRAD: "gradients not reduced yet",
+    Category.OPTIMIZER_STATE: "optimizer state",
+    Category.ACTIVATION: "activations",
+    Category.ALL_GATHER: "all-gather buffers",
+    Category.REDUCE_SCATTER: "reduce-scatter buffers",
+    Category.BUCKET: "DDP buckets",
+    Category.BUFFER: "module buffers",
+    Category.INPUT: "inputs",
+    Category.OPTIMIZER_TEMPORARY: "optimizer temporaries",
+    Category.TEMPORARY: "temporaries",
+    Category.UNKNOWN: "not attributed",
+}
+"""What the bytes of a category are, in a sentence."""
 
 _REPLICATES_MOST = (Strategy.NONE, Strategy.DDP, Strategy.HSDP, Strategy.FSDP1, Strategy.FSDP2)
 
@@ -29,6 +50,15 @@ class ComparedRun:
     """saved_bytes as a share of the baseline's peak; 0 for the baseline."""
     delta_by_category: dict[Category, int]
     """This run's bytes minus the baseline's at their peaks, categories with bytes in either, schema order."""
+    cost: StepCost
+    """What a step of the worst rank costs."""
+    losses: Agreement | None = None
+    """Whether it trained as the baseline did; None for the baseline, and where losses were not recorded in both."""
+
+    @property
+    def waterfall(self) -> list[tuple[Category, int]]:
+        """What changed against the baseline's peak, largest first; the changes sum to -saved_bytes."""
+        return sorted(((c, delta) for c, delta in self.delta_by_category.items() if delta), key=lambda p: -abs(p[1]))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,6 +72,12 @@ class Comparison:
     """Why the runs may not be comparable: each line names one thing that differs. Empty when nothing does."""
     why: list[str]
     """Sentences that explain the change of the peak against the baseline, largest part first."""
+    divided: list[str] = field(default_factory=list)
+    """Of them, those on what another number of shards can give at all."""
+    phases: list[Row] = field(default_factory=list)
+    """The peak of each phase in every run."""
+    units: list[Row] = field(default_factory=list)
+    """Parameters, gradients and their buffers of each unit at every run's peak; see side_by_side.by_unit."""
 
 
 def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
@@ -62,11 +98,37 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
             saved_bytes=base.allocated_bytes - found.allocated_bytes,
             reduction_ratio=(base.allocated_bytes - found.allocated_bytes) / base.allocated_bytes,
             delta_by_category=_delta(base, found),
+            cost=side_by_side.step_cost(run, rank=found.rank),
+            losses=agreement(run, runs[chosen]) if run is not runs[chosen] else None,
         )
         for run, found in zip(runs, peaks, strict=True)
     ]
-    why = [line for i, c in enumerate(compared) if i != chosen for line in _why(c, runs[chosen], len(runs) > 2)]
-    return Comparison(baseline=runs[chosen], runs=compared, differences=differences(runs, runs[chosen]), why=why)
+    others = [c for i, c in enumerate(compared) if i != chosen]
+    why = [line for c in others for line in _why(c, runs[chosen], name_it=len(runs) > 2)]
+    return Comparison(
+        baseline=runs[chosen],
+        runs=compared,
+        differences=differences(runs, runs[chosen]),
+        why=why,
+        divided=[line for c in others for line in _divided(c, runs[chosen], name_it=len(runs) > 2)],
+        phases=side_by_side.by_phase(runs, peaks),
+        units=side_by_side.by_unit(runs, peaks),
+    )
+
+
+def waterfall_text(compared: ComparedRun) -> str:
+    """The change of the peak by category in words, largest first, as '-3.52 MiB optimizer state, +1.27 MiB ...'."""
+    parts = [f"{signed(delta)} {CATEGORY_WORDS[category]}" for category, delta in compared.waterfall]
+    return ", ".join(parts) or "no difference"
+
+
+def signed(delta_bytes: int) -> str:
+    """Bytes with their sign.
+
+    >>> signed(2048), signed(-3), signed(0)
+    ('+2.00 KiB', '-3 B', '0 B')
+    """
+    return f"{'+' if delta_bytes > 0 else ''}{bytes_text(delta_bytes)}"
 
 
 def _worst_peak(run: Run) -> Peak:
@@ -78,8 +140,14 @@ def _worst_peak(run: Run) -> Peak:
 
 
 def _baseline(runs: list[Run]) -> int:
-    order = [_REPLICATES_MOST.index(run.manifest.strategy) for run in runs]
+    order = [(_REPLICATES_MOST.index(run.manifest.strategy), _asked_rank(run)) for run in runs]
     return order.index(min(order))
+
+
+def _asked_rank(run: Run) -> int:
+    """Of runs under DDP the one that was asked for as such (`run --as`) comes first, ZeRO-1 last."""
+    asked = run.manifest.extra.get("as")
+    return 0 if asked == "ddp" else 2 if asked == "zero1" else 1
 
 
 def _delta(base: Peak, found: Peak) -> dict[Category, int]:
@@ -87,11 +155,15 @@ def _delta(base: Peak, found: Peak) -> dict[Category, int]:
     return {category: mine - theirs for category, mine, theirs in pairs if mine or theirs}
 
 
-def _why(compared: ComparedRun, base: Run, name_it: bool) -> list[str]:
-    changes = sorted(compared.delta_by_category.items(), key=lambda item: -abs(item[1]))
+def _why(compared: ComparedRun, base: Run, *, name_it: bool) -> list[str]:
     prefix = f"{compared.run.name}: " if name_it else ""
-    divided = _states(compared, base)
-    return [*([f"{prefix}{divided}"] if divided else []), *_changes(changes, prefix, base)]
+    changes = [f"{prefix}{category} {signed(delta)} against {base.name}" for category, delta in compared.waterfall]
+    return [*_divided(compared, base, name_it=name_it), *changes]
+
+
+def _divided(compared: ComparedRun, base: Run, *, name_it: bool) -> list[str]:
+    found = _states(compared, base)
+    return [f"{compared.run.name}: {found}" if name_it else found] if found else []
 
 
 def _states(compared: ComparedRun, base: Run) -> str:
@@ -112,14 +184,6 @@ def _shard_size(run: Run, rank: int) -> int:
     return int(sizes.max()) if len(sizes) else 1
 
 
-def _changes(changes: list[tuple[Category, int]], prefix: str, base: Run) -> list[str]:
-    return [
-        f"{prefix}{category} {'+' if delta > 0 else '-'}{bytes_text(abs(delta))} against {base.name}"
-        for category, delta in changes
-        if delta
-    ]
-
-
 def differences(runs: list[Run], base: Run) -> list[str]:
     """Why runs may not be comparable with one of them: each line names one thing that differs."""
     found = []
@@ -130,7 +194,8 @@ def differences(runs: list[Run], base: Run) -> list[str]:
         facts = (
             ("model", mine.model.name, theirs.model.name),
             ("parameters", mine.model.numel, theirs.model.numel),
-            ("parameter dtypes", sorted(mine.model.dtypes), sorted(theirs.model.dtypes)),
+            ("parameter dtypes", _dtypes(run), _dtypes(base)),
+            ("largest input", _input_text(run), _input_text(base)),
             ("world size", mine.world_size, theirs.world_size),
             ("device", mine.device_name or mine.device_type, theirs.device_name or theirs.device_type),
             ("torch", mine.versions.get("torch"), theirs.versions.get("torch")),
@@ -138,3 +203,14 @@ def differences(runs: list[Run], base: Run) -> list[str]:
         )
         found += [f"{name}: {a} in {run.name}, {b} in {base.name}" for name, a, b in facts if a != b]
     return found
+
+
+def _dtypes(run: Run) -> str:
+    return ", ".join(sorted(run.manifest.model.dtypes)) or "not recorded"
+
+
+def _input_text(run: Run) -> str:
+    """The largest input of the first rank's steps: another batch, or another sequence length."""
+    blocks = run.table("allocations", rank=run.ranks[0])
+    is_input = (strings(blocks, "category") == Category.INPUT.value) & (numbers(blocks, "step") >= 0)
+    return bytes_text(int(numbers(blocks, "size_bytes")[is_input].max())) if is_input.any() else "not recorded"

@@ -8,13 +8,14 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from fsdp_profile import layout
-from fsdp_profile.capture import checkpointing, fsdp1, fsdp2
+from fsdp_profile.capture import checkpointing, fsdp1, fsdp2, rewrap
 from fsdp_profile.capture.cpu_window import quiet_kineto
 from fsdp_profile.capture.facts import note_backend
 from fsdp_profile.capture.loop import SHARDED_SCALER
 from fsdp_profile.capture.on_import import OnImport
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.session import Session
+from fsdp_profile.capture.target import parse_target
 
 _OWN_CODE = str(Path(__file__).resolve().parent)
 
@@ -48,6 +49,8 @@ def _hook_imports(session: Session) -> None:
         imports.when(module, partial(_install_checkpoints, session, names))
     imports.when("torch._dynamo.trace_rules", lambda module: module.add("fsdp_profile"))
     imports.when("torch", session.torch_imported)
+    if session.options.strategy:
+        rewrap.install(imports, parse_target(session.options.strategy), session.tell_rewrap)
 
 
 def _install_checkpoints(session: Session, names: tuple[str, ...], module: ModuleType) -> None:

@@ -25,6 +25,10 @@ class Options:
     """CPU: once the process has grown by this since the last flush, the next safe moment writes, inside a step too."""
     max_history_entries: int = 1_000_000
     """CUDA: length of the allocator's history ring."""
+    strategy: str = ""
+    """Train under this strategy (`run --as`) in place of the script's own; '' leaves every wrapper alone."""
+    losses: bool = False
+    """Record the loss of every backward."""
 
     def to_json(self) -> str:
         """For the environment of the ranks."""

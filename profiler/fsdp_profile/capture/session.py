@@ -27,6 +27,7 @@ from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.host_states import host_states
 from fsdp_profile.capture.loop import LoopHooks
+from fsdp_profile.capture.losses import LossHooks
 from fsdp_profile.capture.model import describe_model, describe_optimizer, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.own_code import OwnCode
@@ -62,6 +63,7 @@ class Session:
             first_step=self._optimizer_seen,
         )
         self.checkpoints = CheckpointHooks(self.patcher, self.recorder)
+        self.losses = LossHooks(self.patcher, self.recorder) if options.losses else None
         self.sampler = DeviceSampler(interval_s=options.sample_interval_s)
         self.bare_steps = BareSteps()
         self.own_code = OwnCode() if options.stacks else None
@@ -109,6 +111,8 @@ class Session:
 
         self.loop.install()
         self.checkpoints.install()
+        if self.losses is not None:
+            self.losses.install()
         with self.patcher.guarded("allocator events"):
             if not self.options.allocator:
                 self.patcher.lost["allocator events"] = "switched off"
@@ -136,6 +140,10 @@ class Session:
             return original(profiler, *args, **kwargs)
 
         return prepare_trace
+
+    def tell_rewrap(self, note: str) -> None:
+        """What `run --as` did in place of what the script asked for."""
+        self.writer.write("rewrap", {"note": note})
 
     def collectives_imported(self, _module: Any) -> None:
         """torch.distributed.distributed_c10d is there, not yet its importers."""
@@ -248,6 +256,9 @@ class Session:
         with self.patcher.guarded("device samples"):
             self.sampler.sample()
             chunk["device"] = self.sampler.drain()
+        if self.losses is not None:
+            with self.patcher.guarded("losses"):
+                chunk["losses"] = self.losses.drain(step=step, is_last=is_last)
         chunk.update(self.recorder.drain())
         chunk["receipt"] = {"hook_events": self.recorder.num_events, "flush_ns": self._flush_ns}
         self.writer.write("chunk", chunk)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from fsdp_profile.commands._opening import damage, open_run
 
 if TYPE_CHECKING:
-    from fsdp_profile.analysis.compare import Comparison
+    from fsdp_profile.analysis.compare import ComparedRun, Comparison
     from fsdp_profile.analysis.run import Run
 
 
@@ -80,6 +80,8 @@ def _path_label(run: Run, runs: Sequence[Run]) -> str:
 
 def _document(found: Comparison) -> dict[str, Any]:
     """The document of `compare --json`. Keys are stable."""
+    import dataclasses
+
     from fsdp_profile.schema import SCHEMA_VERSION
 
     return {
@@ -92,9 +94,31 @@ def _document(found: Comparison) -> dict[str, Any]:
                 "allocated_bytes": c.peak.allocated_bytes,
                 "reduction_ratio": c.reduction_ratio,
                 "by_category": {str(category): size for category, size in c.peak.by_category.items()},
+                "change_by_category": {str(category): delta for category, delta in c.waterfall},
             }
             for c in found.runs
         ],
+        "by_phase": [{"phase": row.name, "peak_bytes": list(row.sizes_bytes)} for row in found.phases],
+        "by_unit": [{"unit": row.name, "held_bytes": list(row.sizes_bytes)} for row in found.units],
+        "per_step": [{"run": c.run.name, **dataclasses.asdict(c.cost)} for c in found.runs],
+        "losses": [_losses(c) for c in found.runs if c.losses is not None],
         "why": list(found.why),
         "differences": list(found.differences),
+    }
+
+
+def _losses(c: ComparedRun) -> dict[str, Any]:
+    """How the losses of a run agree with the baseline's; what is not finite is null."""
+    import math
+
+    found = c.losses
+    assert found is not None
+    return {
+        "run": c.run.name,
+        "is_equal": found.is_equal,
+        "tolerance_ratio": found.tolerance_ratio,
+        "num_losses": found.num_losses,
+        "max_difference_by_step": {
+            str(s.step): s.difference if math.isfinite(s.difference) else None for s in found.steps
+        },
     }

@@ -4,12 +4,20 @@ Starts the script on N local ranks through torchrun's own elastic agent and
 records allocator events, FSDP and DDP units, collectives and device samples
 beside it. The script's output and exit code stay its own. What was recorded is
 a folder: open it with `fsdp-profile show`, `compare` or `dashboard`.
+
+With `--as` the same script is trained under another strategy than its own, its
+wrappers exchanged as it calls them; given several times, it is recorded once
+under each, the losses are checked against each other, and the runs compared.
 """
+
+from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
 from typing import Any
+
+from fsdp_profile.commands._strategies import Recorded, record_each
 
 _TORCHRUN_TEXT = ("--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr")
 _TORCHRUN_NUMBERS = ("--node-rank", "--master-port", "--max-restarts")
@@ -34,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--buffer", default="1GiB", metavar="SIZE",
         help="CPU: growth of a rank's process after which what was recorded is written inside a step (default: 1GiB)",
     )  # fmt: skip
+    parser.add_argument(
+        "--as", dest="strategies", action="append", metavar="STRATEGY",
+        help="train under ddp, zero1, zero2, fsdp, hsdp:K (shards over K ranks) or as-is; may be given several times",
+    )  # fmt: skip
     parser.add_argument("-m", "--module", action="store_true", help="the script is a module, as in python -m")
     for option in _TORCHRUN_TEXT:
         parser.add_argument(option, metavar="X", help="as in torchrun")
@@ -45,24 +57,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record; the exit code is the script's own."""
+    _check_script(args)
+    if args.strategies:
+        return record_each(args, _world_size(args), _record)
+    return _record(args).exit_code
+
+
+def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
+    """Record one run, as the script wraps it or under a strategy."""
     from fsdp_profile.capture.launch import launch, prepare, undisturbed
     from fsdp_profile.errors import FsdpProfileError
     from fsdp_profile.ingest.finalize import finalize
     from fsdp_profile.ingest.manifest import write_manifest
     from fsdp_profile.layout import ranks_in
 
-    _check_script(args)
-    options = _options(args)
+    options = _options(args, strategy)
     nproc = _nproc(args.nproc_per_node)
-    world_size = nproc * _nodes(args.nnodes)
+    world_size = _world_size(args)
     job = prepare(
         script=[*(["-m"] if args.module else []), args.script, *args.script_args],
         torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
     )
     run_dir = _claim(args, world_size)
-    started = _started(args, run_dir, world_size)
+    started = _started(args, run_dir, world_size, strategy)
     write_manifest(run_dir, started)
-    _say(f"recording {args.script} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
+    how = f" as {strategy}" if strategy else ""
+    _say(f"recording {args.script}{how} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
     outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
     try:
         with undisturbed():
@@ -70,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
             write_manifest(run_dir, manifest)
     except FsdpProfileError as e:  # the script's exit code counts, whatever became of its recording
         _say(f"{e}; what was recorded is kept in {run_dir}")
-        return outcome.exit_code
+        return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
     _tell(run_dir, manifest, outcome)
-    return outcome.exit_code
+    return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
 
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
@@ -83,6 +103,8 @@ def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
         _say(f"interrupted by signal {outcome.interrupted_by}; what was recorded is kept")
     elif outcome.exit_code:
         _say(_failure_line(manifest, outcome.first_failed_rank, outcome.exit_code))
+    for replaced in manifest.extra.get("rewrapped", []):
+        _say(replaced)
     for warning in manifest.warnings[:_MAX_WARNINGS]:
         _say(f"warning: {warning}")
     if len(manifest.warnings) > _MAX_WARNINGS:
@@ -145,7 +167,11 @@ def _nodes(text: str | None) -> int:
     return int(highest)
 
 
-def _options(args: argparse.Namespace) -> Any:
+def _world_size(args: argparse.Namespace) -> int:
+    return _nproc(args.nproc_per_node) * _nodes(args.nnodes)
+
+
+def _options(args: argparse.Namespace, strategy: str) -> Any:
     from fsdp_profile.capture.options import Options
     from fsdp_profile.errors import UsageError
     from fsdp_profile.humanize import bytes_of
@@ -164,6 +190,8 @@ def _options(args: argparse.Namespace) -> Any:
         allocator=not args.no_allocator,
         stacks=args.stacks,
         buffer_bytes=buffer,
+        strategy=strategy,
+        losses=bool(strategy),
     )
 
 
@@ -179,7 +207,7 @@ def _claim(args: argparse.Namespace, world_size: int) -> Path:
     return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
 
 
-def _started(args: argparse.Namespace, run_dir: Path, world_size: int) -> Any:
+def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy: str) -> Any:
     from datetime import datetime
 
     from fsdp_profile.ingest.manifest import Manifest
@@ -191,6 +219,7 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int) -> Any:
         script=args.script,
         script_args=list(args.script_args),
         world_size=world_size,
+        extra={"as": strategy} if strategy else {},
         warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
     )
 

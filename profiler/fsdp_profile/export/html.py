@@ -20,9 +20,10 @@ from fsdp_profile.errors import FsdpProfileError
 from fsdp_profile.export.html_run import RunPage, run_page, sections
 from fsdp_profile.export.html_tags import bar, bullets, esc, heading, legend, paragraph, table
 from fsdp_profile.humanize import bytes_text, ratio_text
-from fsdp_profile.report.compare import MAX_WHY, verdict
+from fsdp_profile.report.compare import verdict
 from fsdp_profile.schema import CATEGORIES, Phase
 
+_MAX_WHY = 5  # changes named; the table has all of them
 _PHASE_FILL = {
     Phase.FORWARD: "rgba(78,107,232,0.10)",
     Phase.BACKWARD: "rgba(230,145,38,0.12)",
@@ -93,7 +94,7 @@ def comparison_html(found: Comparison, names: Sequence[str]) -> str:
         + bars
         + legend({c for one in found.runs for c in one.peak.by_category})
         + _categories(found, names)
-        + bullets(found.why[:MAX_WHY])
+        + bullets(found.why[:_MAX_WHY])
     )
 
 

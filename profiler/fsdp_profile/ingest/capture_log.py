@@ -77,6 +77,9 @@ class CaptureLog:
     began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
+    losses: dict[str, list[Any]] = field(default_factory=lambda: {"step": [], "loss": []})
+    rewrapped: list[str] = field(default_factory=list)
+    """What `run --as` did in place of what the script asked for."""
     host_states: dict[str, list[Any]] = field(default_factory=dict)
     """CUDA: what models and optimizers held on the host at each flush; with the step in a column of its own."""
     module_calls: dict[str, list[Any]] = field(default_factory=dict)
@@ -160,6 +163,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.so_far.update(record.get("facts", {}))
         case "optimizer":
             log.optimizers.append(record)
+        case "rewrap":
+            log.rewrapped.append(str(record["note"]))
         case "bare_steps":
             log.bare_step_ends = [int(end) for end in record["ends"]]
         case "failure":
@@ -190,7 +195,8 @@ def _take_chunk(log: CaptureLog, chunk: dict[str, Any], parts: dict[str, list[Co
     held = chunk.get("host_states", {})
     if held:
         held["step"] = [step] * len(held["t_ns"])
-    of_chunk = ((log.device, chunk.get("device")), (log.host_states, held), (log.module_calls, chunk.get("modules")))
+    of_chunk = ((log.device, chunk.get("device")), (log.host_states, held), (log.module_calls, chunk.get("modules")),
+                (log.losses, chunk.get("losses")))  # fmt: skip
     for kept, columns in of_chunk:
         for column, values in (columns or {}).items():
             kept.setdefault(column, []).extend(values)

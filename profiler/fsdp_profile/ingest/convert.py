@@ -96,6 +96,8 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
     if log.host_states:
         add("host_states", lambda: log.host_states)
     add("tags", lambda: _tags(log))
+    if log.losses["loss"]:
+        add("losses", lambda: _losses(log))
     if ledger is not None:
         found = ledger
         log.warnings += ledger.warnings
@@ -291,6 +293,12 @@ def _tags(log: CaptureLog) -> dict[str, Any]:
     tags = log.tags
     text = {column: (tags[column], log.words.list) for column in ("category", "name")}
     return {**tags, **text}
+
+
+def _losses(log: CaptureLog) -> dict[str, Any]:
+    step = np.array(log.losses["step"], np.int64)
+    first = np.searchsorted(step, step)  # steps come in order: rows since the step's first
+    return {"step": step, "micro_step": np.arange(len(step)) - first, "loss": log.losses["loss"]}
 
 
 def _memory_samples(ledger: Ledger, clock: Clock) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class RankFacts:
     has_collectives: bool = False
     has_kineto: bool = False
     warnings: list[str] = field(default_factory=list)
+    rewrapped: list[str] = field(default_factory=list)
 
 
 def finalize(
@@ -115,6 +116,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
         has_kineto=has_kineto,
         warnings=list(log.warnings),
+        rewrapped=log.rewrapped,
     )
 
 
@@ -170,6 +172,8 @@ def _manifest(
     model = next((f.model for f in facts if f.model), {})
     process: dict[str, Any] = next((f.process for f in facts if f.process), {})
     strategy, detail = find_strategy(units, world_size)
+    if started.extra.get("as") == "zero1":
+        detail += "; optimizer states divided (ZeRO-1)"
     versions = {
         "python": process.get("python"),
         "fsdp-profile": process.get("fsdp-profile"),
@@ -196,8 +200,9 @@ def _manifest(
         "complete": bool(facts) and all(r.exit_code == 0 for r in records) and not was_lost,
     }
     optimizers = next((f.optimizers for f in facts if f.optimizers), [])
-    if optimizers:
-        changed["extra"] = {**started.extra, "optimizers": optimizers}
+    notes = next((f.rewrapped for f in facts if f.rewrapped), [])
+    found = {"optimizers": optimizers, "rewrapped": notes}
+    changed["extra"] = {**started.extra, **{name: value for name, value in found.items() if value}}
     return Manifest(**{**{f: getattr(started, f) for f in started.__struct_fields__}, **changed})
 
 

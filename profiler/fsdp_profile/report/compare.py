@@ -6,7 +6,8 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fsdp_profile.analysis.compare import ComparedRun, Comparison
+from fsdp_profile.analysis.compare import CATEGORY_WORDS, ComparedRun, Comparison, waterfall_text
+from fsdp_profile.analysis.replicated import ReplicatedEstimate
 from fsdp_profile.humanize import bytes_text, ratio_text
 from fsdp_profile.report.memory import category_key, unit_cell
 from fsdp_profile.report.palette import WARNING
@@ -22,15 +23,12 @@ from fsdp_profile.report.parts import (
     sections,
     shortened,
 )
+from fsdp_profile.report.side_by_side import cost_section, losses_section, phases_section, units_section
 from fsdp_profile.report.stack import StackedBar
 from fsdp_profile.schema import CATEGORIES, Category, Strategy
 
 HEADER_CELLS: Final = 14
 """A run's name above a column of bytes is shortened to this."""
-MAX_WHY: Final = 5
-"""Changes named; the table has all of them."""
-MAX_WHY_OF_SEVERAL: Final = 3
-"""Changes named of each run when more than two are compared."""
 
 
 def comparison_report(found: Comparison) -> RenderableType:
@@ -40,14 +38,42 @@ def comparison_report(found: Comparison) -> RenderableType:
     return sections(
         [
             Text(verdict(others, base), style="bold"),
+            _waterfalls(found, others, base),
             _differences(found.differences),
             _bars(found.runs, base),
             Group(
                 heading("Peak by category", f"worst rank of each run; change against {base.run.name}"),
                 _table(others, base),
             ),
-            _why(found, others),
+            phases_section(found),
+            units_section(found),
+            cost_section(found.runs),
+            losses_section(found),
         ]
+    )
+
+
+def _waterfalls(found: Comparison, others: Sequence[ComparedRun], base: ComparedRun) -> RenderableType:
+    """What changed at the peak, in words, one line a run, and what the number of shards has to do with it."""
+    texts = [f"{c.run.name}: {waterfall_text(c)}" for c in others]
+    return Group(
+        heading("What changed at the peak", f"against {base.run.name}, largest first"), lines([*texts, *found.divided])
+    )
+
+
+def estimate_report(estimate: ReplicatedEstimate, *, who: str, smaller_bytes: int) -> RenderableType:
+    """A run that did not fit, by an estimate from one that did."""
+    saved = estimate.peak_bytes - smaller_bytes
+    title = (
+        f"{who} ran out of memory. ESTIMATE from {plain(estimate.source)}: {who} would need "
+        f"{bytes_text(estimate.peak_bytes)} at its peak, {plain(estimate.source)} needs {bytes_text(smaller_bytes)}: "
+        f"{ratio_text(saved / estimate.peak_bytes)} less."
+    )
+    parts = [f"{bytes_text(size)} {CATEGORY_WORDS[c]}" for c, size in estimate.by_category.items()]
+    return Group(
+        Text(title, style="bold"),
+        lines([f"its peak (estimate): {', '.join(parts)}"]),
+        note(f"The run's own activations, its states times {estimate.shards} shards, and DDP's buckets."),
     )
 
 
@@ -126,17 +152,3 @@ def _deltas(mine: ComparedRun, rows: Sequence[Category]) -> Field:
 
 def _signed(delta_bytes: int) -> str:
     return "=" if delta_bytes == 0 else f"{'+' if delta_bytes > 0 else ''}{bytes_text(delta_bytes)}"
-
-
-def _why(found: Comparison, others: Sequence[ComparedRun]) -> RenderableType | None:
-    """The largest changes of each run; of several, each line begins with its run's name."""
-    if not found.why:
-        return None
-    if len(others) == 1:
-        shown = found.why[:MAX_WHY]
-    else:
-        by_run = [[why for why in found.why if why.startswith(f"{c.run.name}: ")] for c in others]
-        shown = [why for mine in by_run for why in mine[:MAX_WHY_OF_SEVERAL]]
-    left_out = len(found.why) - len(shown)
-    more = [note(f"and {left_out} smaller: the table has them")] if left_out else []
-    return Group(heading("Why", "largest change first"), lines(shown), *more)

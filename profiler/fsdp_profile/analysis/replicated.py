@@ -1,0 +1,54 @@
+"""What a sharded run would need if its states were replicated: for the DDP run that did not fit. An estimate.
+
+[Note: Replicated states] At every event of the sharded rank: what sharding divides, times the shards; what sharding
+needs for a moment (gathered parameters and their buffers), not at all; everything else as measured. DDP's buckets
+come on top: a copy of the trainable parameters, for as long as the run. The largest sum is the peak. Activations and
+temporaries are thereby those of the sharded run, at their own moments.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import STATES, TRANSIENT
+from fsdp_profile.analysis.ranks import worst_rank
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.ingest.tables import numbers
+from fsdp_profile.schema import Category
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplicatedEstimate:
+    """The peak of DDP, estimated from a sharded run; see [Note: Replicated states]."""
+
+    peak_bytes: int
+    by_category: dict[Category, int]
+    """Categories with bytes at that moment, largest first; they sum to peak_bytes."""
+    shards: int
+    """Ranks the run's states were divided over."""
+    source: str
+    """Name of the run it was made from."""
+
+
+def replicated_estimate(run: Run) -> ReplicatedEstimate | None:
+    """DDP's peak from a sharded run's worst rank; None for a run that does not shard, or without allocator events."""
+    rank = worst_rank(run)
+    if rank is None:
+        return None
+    units = run.table("units", rank=rank)
+    shards = int(numbers(units, "shard_size").max()) if units.num_rows else 1
+    if shards < 2:
+        return None
+    ledger = memory.timeline(run, rank=rank)
+    trained = numbers(run.table("memory_samples", rank=rank), "step") >= 0
+    bucket_bytes = run.manifest.model.param_bytes * run.manifest.model.trainable_numel // run.manifest.model.numel
+    series = {}
+    for category, held in ledger.by_category.items():
+        factor = shards if category in STATES else 0 if category in TRANSIENT else 1
+        series[category] = held[trained] * factor
+    series[Category.BUCKET] = series[Category.BUCKET] + bucket_bytes
+    total = np.sum(list(series.values()), axis=0)
+    at = int(np.argmax(total))
+    sizes = sorted(((c, int(held[at])) for c, held in series.items() if held[at]), key=lambda item: -item[1])
+    return ReplicatedEstimate(peak_bytes=int(total[at]), by_category=dict(sizes), shards=shards, source=run.name)
