@@ -3,9 +3,10 @@
 [Note: Noise]
 Bytes and counts hardly vary between recordings of one script, times do. So a baseline is held against bytes and
 counts; against time only when asked to. More bytes are a breach only beyond a tolerance: 1 %, at least 64 KiB, or by
-how much the baseline itself varies, from step to step after the first and from one recording to the next where several
-are given. Each category is taken where it is highest, not at the run's peak: two moments that are nearly as high
-trade places from one recording to the next. Counts of a step have no tolerance.
+how much the baseline itself varies: from step to step after the first, from one recording to the next where several
+are given, and on CPU by the largest block that gloo's workers free when they like. Each category is taken where it is
+highest, not at the run's peak: two moments that are nearly as high trade places from one recording to the next. Counts
+of a step have no tolerance.
 """
 
 from collections.abc import Iterator, Sequence

@@ -19,7 +19,8 @@ class Measured:
 
     size_bytes: int
     spread_bytes: int
-    """By how much it differs between the steps after the first, on the rank where it is highest."""
+    """By how much it may differ between two recordings: what it differs by between the steps after the first, on the
+    rank where it is highest, or the largest block that the transport frees when it likes (CPU), whichever is more."""
     rank: int | None
 
 
@@ -70,11 +71,12 @@ def facts_of(run: Run) -> Facts:
         if not (steps >= 0).any():
             continue
         ledger = memory.timeline(run, rank=rank)
-        peaks.append(_highest(ledger.allocated_bytes, steps, rank))
+        late = _late_blocks(run, rank)
+        peaks.append(_highest(ledger.allocated_bytes, steps, rank, late_bytes=max(late.values(), default=0)))
         if samples.column("reserved_bytes").null_count == 0:
             reserved.append(_highest(numbers(samples, "reserved_bytes"), steps, rank))
         for category, live in ledger.by_category.items():
-            found = _highest(live, steps, rank)
+            found = _highest(live, steps, rank, late_bytes=late.get(category.value, 0))
             before = by_category.get(category.value)
             if found.size_bytes and (before is None or found.size_bytes > before.size_bytes):
                 by_category[category.value] = found
@@ -90,10 +92,22 @@ def facts_of(run: Run) -> Facts:
     )
 
 
-def _highest(live: memory.Ints, steps: memory.Ints, rank: int) -> Measured:
+def _late_blocks(run: Run, rank: int) -> dict[str, int]:
+    """Category -> its largest block of the training steps that was freed on a thread nobody sees.
+
+    One more or one less of them is alive at a given moment, from one recording to the next.
+    """
+    blocks = run.table("allocations", rank=rank)
+    is_late = blocks.column("free_unreported").to_numpy(zero_copy_only=False) & (numbers(blocks, "step") >= 0)
+    category, size = strings(blocks, "category")[is_late], numbers(blocks, "size_bytes")[is_late]
+    return {str(word): int(size[category == word].max()) for word in np.unique(category.astype(str))}
+
+
+def _highest(live: memory.Ints, steps: memory.Ints, rank: int, *, late_bytes: int = 0) -> Measured:
     of_steps = {int(step): int(live[steps == step].max()) for step in np.unique(steps) if step >= 0}
     later = [size for step, size in of_steps.items() if step > min(of_steps)]
-    return Measured(size_bytes=max(of_steps.values()), spread_bytes=max(later) - min(later) if later else 0, rank=rank)
+    varies = max(later) - min(later) if later else 0
+    return Measured(size_bytes=max(of_steps.values()), spread_bytes=max(varies, late_bytes), rank=rank)
 
 
 def _of_units(run: Run, rank: int, category: str, event: int) -> dict[str, int]:
