@@ -9,8 +9,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
 BASE = {f"fsdp_profile.{name}" for name in ("schema", "errors", "layout", "humanize", "colours")}
-FLOORS = ("capture", "ingest", "analysis", "report", "commands")
+FLOORS = ("capture", "ingest", "analysis", "plan", "report", "commands")
 FRAMES = {"numpy", "pyarrow", "msgspec"}
+FORMULAS = {
+    "__init__.py",
+    "activations.py",
+    "deepspeed.py",
+    "devices.py",
+    "formulas.py",
+    "recipes.py",
+    "search.py",
+    "strategies.py",
+}
+PLAN = BASE | FRAMES | {"fsdp_profile.plan", "fsdp_profile.analysis", "fsdp_profile.ingest"}
 
 ALLOWED = {
     PROFILER / "schema.py": set(),
@@ -21,7 +32,14 @@ ALLOWED = {
     PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
     PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},
-    PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "rich"},
+    **{PROFILER / "plan" / name: BASE | {"fsdp_profile.plan"} for name in FORMULAS},
+    **{PROFILER / "plan" / name: PLAN for name in ("calibrate.py", "measured.py", "simulate.py")},
+    # What runs inside a simulated rank's own process.
+    **{
+        PROFILER / "plan" / name: BASE | {"fsdp_profile.plan", "fsdp_profile.capture", "torch"}
+        for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "rewrap.py")
+    },
+    PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "fsdp_profile.plan", "rich"},
     PROFILER / "commands": BASE
     | {f"fsdp_profile.{floor}" for floor in FLOORS}
     | {"fsdp_dashboard", "rich", "msgspec", "torch"},
@@ -82,6 +100,12 @@ def test_a_floor_imports_only_what_stands_below_it(floor: Path) -> None:
             is_package = name in {"fsdp_profile", "fsdp_profile.__version__"}
             allowed = is_package or any(prefix in ALLOWED[floor] for prefix in prefixes)
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_file_of_the_planner_is_in_the_table() -> None:
+    assert {path.name for path in (PROFILER / "plan").glob("*.py")} == {
+        path.name for path in ALLOWED if path.parent == PROFILER / "plan"
+    }
 
 
 def test_the_source_roots_are_no_packages() -> None:

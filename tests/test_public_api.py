@@ -14,7 +14,7 @@ def test_the_package_exports_its_version_only() -> None:
 
 
 def test_verbs() -> None:
-    assert list(verbs()) == ["compare", "dashboard", "demo", "hta", "import", "run", "show"]
+    assert list(verbs()) == ["compare", "dashboard", "demo", "hta", "import", "plan", "run", "show"]
     for module in verbs().values():
         assert callable(module.add_arguments) and callable(module.run)
         assert (module.__doc__ or "").strip()
