@@ -21,7 +21,7 @@ from fsdp_dashboard import launch
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
-PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces")
+PAGES = ("overview", "memory", "source", "units", "collectives", "ranks", "traces", "whatif")
 RECORDED = "gpt-fsdp2-stacks"
 OF_ONE_RUN = ("units", "collectives", "traces")
 MAX_BYTES = 250_000  # a larger picture is kept with 256 colours

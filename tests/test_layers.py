@@ -69,6 +69,9 @@ ALLOWED = {
         for name in ("text_findings.py", "text_memory.py", "text_source.py")
     },
     DASHBOARD / "source_file.py": set(),
+    DASHBOARD / "data_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.plan"},
+    DASHBOARD / "tables_whatif.py": BASE | {"fsdp_dashboard", "pyarrow"},
+    DASHBOARD / "text_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.plan"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},

@@ -26,6 +26,7 @@ def main() -> None:
         st.Page(VIEWS / "collectives.py", title="Collectives", icon=":material/swap_horiz:"),
         st.Page(VIEWS / "ranks.py", title="Ranks", icon=":material/grid_view:"),
         st.Page(VIEWS / "traces.py", title="Traces", icon=":material/timeline:"),
+        st.Page(VIEWS / "whatif.py", title="What if", icon=":material/tune:"),
     ]
     page = st.navigation(pages)
     catalogue = data.catalogue()

@@ -88,6 +88,7 @@ def test_a_script_is_simulated_with_options_on_either_side(capsys: pytest.Captur
     assert "simulated, not measured: rank 0 of 4" in " ".join(capsys.readouterr().out.split())
 
 
+RUN = str(SAMPLES / "gpt-ddp-2ranks")
 NONSENSE = {
     "nothing": ([], "give --params 13e9, a script to simulate, or --from RUN"),
     "negative": (["--params", "-13"], "--params: '-13' is not a whole number"),
@@ -95,7 +96,7 @@ NONSENSE = {
     "zero": (["--params", "0"], "--params 0: give a number of parameters, 1 or more"),
     "no ranks": (["--params", "13B", "--world-size", "0"], "--world-size 0: give a number of ranks, 1 or more"),
     "ranks": (["--params", "13B", "--world-size", "-8"], "--world-size -8: give a number of ranks"),
-    "mesh": (["--params", "13B", "--world-size", "8", "--replicas", "3", "--as", "hsdp"], "--replicas 3 does not divide"),
+    "mesh": (["--params", "13B", "--replicas", "3", "--as", "hsdp"], "--replicas 3 does not divide"),
     "replicas": (["--params", "13B", "--replicas", "0"], "--replicas 0: give a number of groups, 1 or more"),
     "device": (["--params", "13B", "--device", "h101"], "--device h101: not known; choose t4, "),
     "strategy": (["--params", "13B", "--as", "fdsp"], "--as fdsp: not known; choose one of ddp, "),
@@ -112,7 +113,7 @@ NONSENSE = {
     "script": (["none.py"], "none.py: no such file"),
     "steps": (["--steps", "0", str(ROOT / "examples" / "gpt.py")], "--steps 0: give 1 or more"),
     "run": (["--from", "none"], "none: no such file or folder"),
-    "ratio": (["--from", str(SAMPLES / "gpt-ddp-2ranks"), "--batch-ratio", "0"], "--batch-ratio 0: give a number above 0"),
+    "ratio": (["--from", RUN, "--batch-ratio", "0"], "--batch-ratio 0: give a number above 0"),
     "verify": (
         ["--from", str(SAMPLES / "gpt-ddp-2ranks"), "--verify", str(SAMPLES / "gpt-hsdp-4ranks")],
         "it is hsdp on 4 ranks, which was not planned (ddp on 2)",

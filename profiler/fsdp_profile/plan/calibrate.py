@@ -176,8 +176,9 @@ def _predict_one(
     states = {category: round(float(after[category].max())) for category in STATES}
     row = _row(target.layout, target.world.size, by, states=states, basis=Basis.CALIBRATED)
     is_same = target.layout is sizes.layout
+    is_only_ranks = is_same and target == Target(layout=target.layout, world=target.world)
     note = f"peak in {str(phases[at]).lower()}" + ("" if is_same else "; the transient of its units is modelled")
-    return replace(row, remark=note, error_ratio=spread if is_same else None)
+    return replace(row, remark=note, error_ratio=spread if is_only_ranks else None)
 
 
 def _is_divided(category: Category, layout: Layout) -> bool:
