@@ -22,6 +22,7 @@ from benchmarks.scripts.ledger_row import _without_scratch
 
 from fsdp_profile.analysis.memory import peak
 from fsdp_profile.analysis.run import Run, load_run
+from fsdp_profile.errors import FsdpProfileError
 from fsdp_profile.plan.calibrate import Target, calibrated, measured_row, predict
 from fsdp_profile.plan.measured import layout_of, world_of
 from fsdp_profile.plan.simulate import Simulation, simulate, simulated_row
@@ -53,7 +54,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.keep or Path(scratch)
         print(HEADER, flush=True)
-        within = [_cell(name, folder) for name in names if any(fnmatch.fnmatch(name, p) for p in args.only)]
+        within = [_guarded(name, folder) for name in names if any(fnmatch.fnmatch(name, p) for p in args.only)]
         if any(fnmatch.fnmatch("between", p) for p in args.only):
             within += _between(folder)
     print(f"\n{sum(within)} of {len(within)} within {SIMULATED_BAR:.0%} simulated, {CALIBRATED_BAR:.0%} calibrated")
@@ -76,6 +77,15 @@ def _recorded(name: str, ranks: int, folder: Path) -> Run:
 
 def _simulated(name: str, ranks: int, layout: Layout | None = None) -> Simulation:
     return simulate(_words(name), world=World(size=ranks), layout=layout)
+
+
+def _guarded(name: str, folder: Path) -> bool:
+    """A cell that cannot be recorded or simulated is a row with its reason."""
+    try:
+        return _cell(name, folder)
+    except (subprocess.SubprocessError, FsdpProfileError) as e:
+        print(f"| {name} **!** | failed: {str(e)[-160:]} | | | | | |", flush=True)
+        return False
 
 
 def _cell(name: str, folder: Path) -> bool:

@@ -33,7 +33,14 @@ PAGES = {
     "gpus": ["--params", "13B", *SIZES, "--search", "gpus", "--device", "h100"],
     "batch": ["--params", "13B", *SIZES, "--search", "batch", "--device", "h100", "--world-size", "16"],
     "from": ["--from", str(SAMPLES / "gpt-fsdp2-2ranks"), "--as", "ddp", "--as", "fsdp", "--world-size", "2,8"],
-    "verify": ["--from", str(SAMPLES / "gpt-fsdp2-2ranks"), "--as", "ddp", "--verify", str(SAMPLES / "gpt-ddp-2ranks")],
+    "verify": [
+        "--from",
+        str(SAMPLES / "gpt-fsdp2-2ranks"),
+        "--as",
+        "ddp",
+        "--verify-run",
+        str(SAMPLES / "gpt-ddp-2ranks"),
+    ],
 }
 
 
@@ -114,8 +121,9 @@ NONSENSE = {
     "steps": (["--steps", "0", str(ROOT / "examples" / "gpt.py")], "--steps 0: give 1 or more"),
     "run": (["--from", "none"], "none: no such file or folder"),
     "ratio": (["--from", RUN, "--batch-ratio", "0"], "--batch-ratio 0: give a number above 0"),
+    "verify several": (["--from", RUN, "--verify", "--world-size", "2,4"], "--verify: 2 configurations are planned"),
     "verify": (
-        ["--from", str(SAMPLES / "gpt-ddp-2ranks"), "--verify", str(SAMPLES / "gpt-hsdp-4ranks")],
+        ["--from", str(SAMPLES / "gpt-ddp-2ranks"), "--verify-run", str(SAMPLES / "gpt-hsdp-4ranks")],
         "it is hsdp on 4 ranks, which was not planned (ddp on 2)",
     ),
 }  # fmt: skip
@@ -129,6 +137,19 @@ def test_nonsense_gets_one_line(case: str, capsys: pytest.CaptureFixture[str]) -
     assert out == ""
     assert err.startswith("fsdp-profile: ") and err.count("\n") == 1
     assert why in err
+
+
+def test_verify_records_what_was_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    script = str(ROOT / "examples" / "train_fsdp2.py")
+    sizes = ["--dim", "128", "--layers", "4", "--batch", "2", "--seq-len", "32", "--steps", "3"]
+    source = str(SAMPLES / "gpt-fsdp2-2ranks")
+    words = ["--from", source, "--world-size", "4", "--verify", "-o", str(tmp_path / "run"), "--json"]
+    found = json.loads(said(capsys, *words, script, "--", *sizes))
+    assert [(row["strategy"], row["world_size"], row["basis"]) for row in found["rows"]] == [
+        ("fsdp", 4, "calibrated"),
+        ("fsdp", 4, "measured"),
+    ]
+    assert abs(found["error_ratio"]) <= 0.05
 
 
 def test_an_unknown_option_before_a_script_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
