@@ -140,7 +140,7 @@ def _simulations(
     wanted: list[Layout | None] = [*layouts] or [None]
     for world in worlds:
         for layout in wanted:
-            folder = args.output
+            folder = None if args.verify else args.output  # there the recording goes
             if folder is not None and len(worlds) * len(wanted) > 1:
                 folder = folder / f"{layout or 'as-written'}-{world.size}ranks"
             found.append(
