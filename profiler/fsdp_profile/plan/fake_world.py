@@ -1,20 +1,17 @@
-"""One process that believes to be rank 0 of N: a process group that moves nothing, and values that nobody computed.
+"""One process that believes to be rank 0 of N: a process group that moves nothing.
 
 Checked with torch 2.13. Names that a torch lacks are passed over.
 """
 
 import contextlib
 import functools
-from collections import Counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensor
 from torch.nn.parallel import distributed as ddp
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
-from fsdp_profile.capture.own_code import OwnCode
 from fsdp_profile.schema import Category
 
 
@@ -108,7 +105,8 @@ def _ddp_init(original: Any, recorder: Any) -> Any:
         if recorder is not None:
             # In Python the buckets exist as tensors here, and would be taken for the script's own.
             recorder.tag_since(before, Category.BUCKET)
-            module.reducer = _Reducer(module.reducer)
+            if hasattr(module, "reducer"):  # a re-wrap may have put something else in DDP's place
+                module.reducer = _Reducer(module.reducer)
 
     return init
 
@@ -153,64 +151,3 @@ class _Reducer:
 
     def _rebuild_buckets(self) -> bool:
         return False
-
-
-class MadeUpValues(TorchDispatchMode):
-    """Gives zero, or False, where a script reads a value of a fake tensor; remembers where that was."""
-
-    def __init__(self, own_code: OwnCode) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._own_code = own_code
-        self.places: Counter[str] = Counter()
-        FakeTensor.tolist = self._tolist  # type: ignore[method-assign]
-        torch.Tensor.numpy = self._numpy(torch.Tensor.numpy)  # type: ignore[method-assign]
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator; a value that depends on data is made up."""
-        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return NotImplemented
-        try:
-            return func(*args, **kwargs or {})
-        except DataDependentOutputException:
-            self.places[self.own_line()] += 1
-            is_scalar = func._schema.name == "aten::_local_scalar_dense"
-            return _zero(args[0]) if is_scalar else False
-
-    def own_line(self) -> str:
-        """'train.py:12 main', the innermost line of the script that is running."""
-        import sys
-
-        frame = sys._getframe()
-        while frame is not None:
-            if file := self._own_code.shown(frame.f_code.co_filename):
-                return f"{file}:{frame.f_lineno} {frame.f_code.co_name}"
-            frame = frame.f_back  # type: ignore[assignment]
-        return "torch"
-
-    @property
-    def _tolist(self) -> Any:
-        def tolist(tensor: Any) -> Any:
-            self.places[self.own_line()] += 1
-            return _zeros(tuple(tensor.shape), _zero(tensor))
-
-        return tolist
-
-    def _numpy(self, original: Any) -> Any:
-        def numpy(tensor: Any, **kwargs: Any) -> Any:
-            if not isinstance(tensor, FakeTensor):
-                return original(tensor, **kwargs)
-            self.places[self.own_line()] += 1
-            with _disable_current_modes():
-                return original(torch.zeros(tensor.shape, dtype=tensor.dtype))
-
-        return numpy
-
-
-def _zero(tensor: Any) -> Any:
-    if tensor.dtype is torch.bool:
-        return False
-    return 0.0 if tensor.is_floating_point() else 0
-
-
-def _zeros(shape: tuple[int, ...], zero: Any) -> Any:
-    return [_zeros(shape[1:], zero) for _ in range(shape[0])] if shape else zero

@@ -119,7 +119,7 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
     """Everything that makes this process rank 0 of N; modes are entered innermost last."""
     import torch.distributed
 
-    from fsdp_profile.plan import fake_world, rewrap
+    from fsdp_profile.plan import fake_world, made_up, rewrap
 
     fake = bool(config["fake_tensors"])
     fake_world.install_process_group(int(config["world_size"]), recorder=session.recorder if fake else None)
@@ -130,11 +130,11 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-    made_up = fake_world.MadeUpValues(own)
-    stack.enter_context(made_up)
+    values = made_up.MadeUpValues(own)
+    stack.enter_context(values)
     assert isinstance(session.recorder, _FakeRecorder)
     stack.enter_context(session.recorder.log)
-    return made_up
+    return values
 
 
 def _run_script(script: list[str], session: Session, steps: int) -> None:
