@@ -23,7 +23,7 @@ from benchmarks.scripts.ledger_row import _without_scratch
 from fsdp_profile.analysis.memory import peak
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.errors import FsdpProfileError
-from fsdp_profile.plan.calibrate import Target, calibrated, measured_row, predict
+from fsdp_profile.plan.calibrate import Target, calibrated, predict
 from fsdp_profile.plan.measured import layout_of, world_of
 from fsdp_profile.plan.simulate import Simulation, simulate, simulated_row
 from fsdp_profile.plan.strategies import SIMULATED, Layout, World
@@ -123,8 +123,9 @@ def _between(folder: Path) -> list[bool]:
         better = calibrated(_simulated("fsdp2 fp32 plain", RANKS, layout), source=source, run=few)
         errors = (_error(row, run), _error(better, run))
         within.append(abs(errors[1]) <= CALIBRATED_BAR)
-        peak_bytes = measured_row(run).peak_bytes
-        print(f"| {layout} | {peak_bytes:,} | {_text(errors[0])} | {_text(errors[1])} |", flush=True)
+        known = peak(run, rank=0)
+        assert known is not None
+        print(f"| {layout} | {known.allocated_bytes:,} | {_text(errors[0])} | {_text(errors[1])} |", flush=True)
     return within
 
 

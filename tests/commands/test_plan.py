@@ -66,6 +66,16 @@ def test_the_document_of_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_hsdp_can_be_given_by_its_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    found = document(capsys, "--params", "8M", "--world-size", "8", "--as", "hsdp:2")
+    assert [(row["strategy"], row["param_bytes"]) for row in found["rows"]] == [("hsdp", 8_000_000)]
+
+
+def test_zero2_of_a_run_is_what_fsdp_makes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (_, row) = document(capsys, "--from", RUN, "--as", "zero2")["rows"]
+    assert (row["strategy"], row["param_bytes"]) == ("fsdp-no-reshard", 2 * 923_904)
+
+
 def test_the_document_of_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, *PAGES["gpus"], "--as", "fsdp")
     assert [(f["strategy"], f["world_size"], f["batch"]) for f in found["found"]] == [("fsdp", 4, None)]
@@ -107,6 +117,8 @@ NONSENSE = {
     "replicas": (["--params", "13B", "--replicas", "0"], "--replicas 0: give a number of groups, 1 or more"),
     "device": (["--params", "13B", "--device", "h101"], "--device h101: not known; choose t4, "),
     "strategy": (["--params", "13B", "--as", "fdsp"], "--as fdsp: not known; choose one of ddp, "),
+    "hsdp": (["--params", "13B", "--as", "hsdp:3"], "--as hsdp:3: 3 does not divide --world-size 8"),
+    "hsdp of none": (["--params", "13B", "--as", "hsdp:0"], "--as hsdp:0: not known"),
     "recipe": (["--params", "13B", "--recipe", "adam"], "--recipe adam: not known; choose one of mixed-adamw, "),
     "trainable": (["--params", "13B", "--trainable", "14B"], "--trainable 14,000,000,000: between 0 and"),
     "unit": (["--params", "13B", "--largest-unit", "14B"], "--largest-unit 14,000,000,000: between 1 and"),

@@ -88,3 +88,25 @@ def test_a_measured_run_stands_beside_its_predictions(opened: Opened, write_runs
     assert found[0] == f"<b>fsdp x 2 {bytes_text(measured_row(run).peak_bytes)}</b> · measured"
     assert f"<b>fsdp x 8 {bytes_text(expected.peak_bytes)}</b>" in found
     assert list(app.dataframe[0].value["basis"]) == ["measured", *["calibrated"] * 4]
+
+
+def test_without_a_run_there_are_formulas(opened: Opened, tmp_path: Path) -> None:
+    app = opened(tmp_path, page="whatif")
+    assert titles(app)[0].startswith("<b>ddp x 8 ")
+
+
+def test_a_damaged_run_is_one_message(opened: Opened, make_run: Callable[..., Run]) -> None:
+    run = make_run("broken")
+    for path in run.path.glob("rank_*/allocations.parquet"):
+        path.write_bytes(b"not parquet")
+    app = opened(run.path, page="whatif", run=["broken"], whatif="broken")
+    (error,) = app.error
+    assert error.value.startswith("Run `broken` cannot be shown: ")
+
+
+def test_a_hostile_name_stays_text(opened: Opened, make_run: Callable[..., Run]) -> None:
+    name = "<img src=x onerror=alert(1)> $x$ **b**"
+    run = make_run(name, layer=name + "{}")
+    app = opened(run.path.parent, page="whatif", run=[name], whatif=name, device="none")
+    assert "onerror" not in json.dumps(spec(app)["layout"]["annotations"])
+    assert [block.value for block in (*app.markdown, *app.caption, *app.error) if "onerror" in block.value] == []

@@ -100,6 +100,23 @@ def test_calibrated_by_a_measured_run_of_another_strategy_and_world_size() -> No
     assert as_ddp.error_ratio == pytest.approx(1 - here.peak.allocated_bytes / 11_509_188)
 
 
+def test_an_ordinary_script_is_simulated_whole() -> None:
+    path = Path(__file__).parent / "scripts" / "ordinary.py"
+    found = simulate([str(path)], world=World(size=8))
+    assert found.note == ""
+    # The sampler's permutation, the scaler's found_inf and scale, isfinite, and three reads for the log.
+    assert {place.rsplit(":", 1)[-1] for place in found.made_up} == {
+        "20 main", "26 main", "30 main", "32 main", "35 main", "36 main",
+    }  # fmt: skip
+    numel = 64 * 256 + 256 + 256 * 10 + 10
+    assert found.states == {
+        Category.SHARDED_PARAM: 4 * numel,
+        Category.SHARDED_GRAD: 4 * numel,
+        Category.OPTIMIZER_STATE: 8 * numel + 4 * 4,
+    }
+    assert found.peak.by_category[Category.BUCKET] == 4 * numel
+
+
 def script(tmp_path: Path, body: str) -> list[str]:
     path = tmp_path / "train.py"
     path.write_text(body)

@@ -22,7 +22,7 @@ def add_general(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world-size", metavar="N[,N]", default=None, help="ranks (default: 8, or those of the run)")
     parser.add_argument(
         "--as", dest="layouts", metavar="STRATEGY", action="append", default=[],
-        help="ddp, zero1, zero2, fsdp, fsdp-no-reshard or hsdp; repeatable (default: all, or the script's own)",
+        help="ddp, zero1, zero2, fsdp, fsdp-no-reshard, hsdp or hsdp:K (shards over K ranks); repeatable",
     )  # fmt: skip
     parser.add_argument("--replicas", type=int, default=None, metavar="M", help="HSDP's groups of shards (default: 2)")
     parser.add_argument(
@@ -59,7 +59,7 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--from", dest="source", type=Path, metavar="RUN", help="the run to start from")
     group.add_argument("--batch-ratio", type=float, default=1.0, metavar="X", help="batch, as a multiple of the run's")
     group.add_argument("--seq-ratio", type=float, default=1.0, metavar="X", help="sequence length, likewise")
-    group.add_argument("--grad-bytes", type=int, metavar="N", help="bytes of a gradient on its way: 2 or 4")
+    group.add_argument("--grad-bytes", type=int, choices=(2, 4), help="bytes of a gradient on its way")
     group.add_argument("--accumulate", action="store_true", help="several micro-batches to a step")
     group.add_argument("--verify", action="store_true", help="record the planned configuration here, print the error")
     group.add_argument("--verify-run", type=Path, metavar="RUN", help="the same with a run that was recorded already")
@@ -116,20 +116,39 @@ def world_sizes(text: str) -> list[int]:
 
 
 def world_for(args: argparse.Namespace, size: int, like: World | None = None) -> World:
+    """The ranks, and HSDP's replicas: as given, else as in a run, else two."""
     from fsdp_profile.plan.strategies import DEFAULT_REPLICAS, World
 
     default = like.replicas if like is not None and like.replicas > 1 else DEFAULT_REPLICAS
+    shards = getattr(args, "shards", None)
+    if shards is not None and size % shards:
+        raise UsageError(f"--as hsdp:{shards}: {shards} does not divide --world-size {size}")
+    if shards is not None:
+        default = size // shards
     return World(size=size, replicas=default if args.replicas is None else args.replicas)
 
 
-def layouts_for(names: Sequence[str]) -> list[Layout]:
+def layouts_for(args: argparse.Namespace) -> list[Layout]:
+    """The strategies that --as names; `hsdp:K` sets the replicas too.
+
+    Of a script or a run zero2 means what FSDP makes of it, parameters divided between steps and gathered through
+    forward and backward; as a formula it is ZeRO's, parameters never divided.
+    """
     from fsdp_profile.plan.strategies import Layout
 
+    is_formula = args.params is not None
     known = {str(layout): layout for layout in Layout} | {"zero3": Layout.FSDP}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"--as {name}: not known; choose one of {', '.join(known)}")
-    return [known[name] for name in names]
+    if not is_formula:
+        known["zero2"] = Layout.FSDP_NO_RESHARD
+    found = []
+    for text in args.layouts:
+        name, _, shards = text.partition(":")
+        if name not in known or (shards and (name != Layout.HSDP or not shards.isdecimal() or int(shards) < 1)):
+            raise UsageError(f"--as {text}: not known; choose one of {', '.join(known)}, hsdp:K (shards over K ranks)")
+        if shards:
+            args.shards = int(shards)
+        found.append(known[name])
+    return found
 
 
 def possible(world: World) -> list[Layout]:

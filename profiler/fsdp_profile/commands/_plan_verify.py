@@ -56,10 +56,19 @@ def record(source: Run, rows: Sequence[PlanRow], script: list[str], *, output: P
         raise UsageError(f"--verify: {words[0]} is not here; start where the run was recorded, or give the script")
     (row,) = rows
     folder = output if output is not None else default_run_dir(words[0], row.world_size)
-    again = [] if row.layout is layout_of(source) else ["--as", str(row.layout)]
+    again = [] if row.layout is layout_of(source) else ["--as", _as_run_says(row)]
     command = ["run", "-n", str(row.world_size), *again, "-o", str(folder), *words]
     print(f"fsdp-profile: recording {' '.join(command[1:])}", file=sys.stderr, flush=True)
     done = subprocess.run([sys.executable, "-m", "fsdp_profile", *command], stdout=_STDERR, check=False)
     if done.returncode:
         raise UsageError(f"--verify: fsdp-profile {' '.join(command)} ended with exit code {done.returncode}")
     return folder
+
+
+def _as_run_says(row: PlanRow) -> str:
+    """The strategy as `fsdp-profile run --as` takes it."""
+    from fsdp_profile.plan.strategies import DEFAULT_REPLICAS, Layout
+
+    if row.layout is Layout.HSDP:
+        return f"hsdp:{row.world_size // DEFAULT_REPLICAS}"
+    return "zero2" if row.layout is Layout.FSDP_NO_RESHARD else str(row.layout)

@@ -1,9 +1,9 @@
-"""What would it take: memory of a model under DDP, ZeRO, FSDP and HSDP, without the GPUs.
+"""What would it take: a model under DDP, ZeRO, FSDP and HSDP without the GPUs.
 
-From formulas (--params 13e9), from a simulated step of a script (plan train.py --world-size 8),
-or from a measured run (--from RUN). Arguments of the script follow after --. Nothing here is a
-measurement: every row says what it rests on. With `--json` the plan is one JSON document: bytes
-and ratios.
+From formulas (--params 13e9), from a simulated step of a script (plan train.py
+--world-size 8), or from a measured run (--from RUN). The script's own arguments
+follow after --. Nothing here is a measurement: every row says what it rests on.
+With `--json` the plan is one JSON document: bytes and ratios.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ def _formulas(args: argparse.Namespace) -> int:
     if args.search:
         return _search(args, model, options)
     rows: list[PlanRow] = []
+    chosen = layouts_for(args)
     worlds = [world_for(args, size) for size in world_sizes(args.world_size or "8")]
     for world in worlds:
-        layouts = layouts_for(args.layouts) or possible(world)
+        layouts = chosen or possible(world)
         rows += plan_rows(model, recipe, world, layouts=layouts, options=options)
     from fsdp_profile.report.plan import formula_title
 
@@ -96,9 +97,8 @@ def _search(args: argparse.Namespace, model: ModelSize, options: Options) -> int
         raise UsageError("--search: name the one device to fit, such as --device h100")
     (device,) = devices_for(args)
     recipe = find_recipe(args.recipe or DEFAULT_RECIPE)
-    sizes = world_sizes(args.world_size or "8")
-    world = world_for(args, sizes[0])
-    layouts = layouts_for(args.layouts)
+    layouts = layouts_for(args)
+    world = world_for(args, world_sizes(args.world_size or "8")[0])
     if args.search == "gpus":
         found = fewest_ranks(
             model, recipe, device, layouts=layouts or LAYOUTS, options=options, replicas=world.replicas
@@ -123,7 +123,7 @@ def _simulated(args: argparse.Namespace, script: list[str]) -> int:
     from fsdp_profile.plan.simulate import simulated_row
 
     sizes = world_sizes(args.world_size or "8")
-    found = _simulations(args, script, [world_for(args, size) for size in sizes], layouts_for(args.layouts))
+    found = _simulations(args, script, [world_for(args, size) for size in sizes], layouts_for(args))
     rows = [simulated_row(one) for one in found]
     title, model = _script_title(script, found[0]), _model_of(found[0].run)
     _show(args, rows, devices_for(args, rows), title=title, subtitle="", remarks=_remarks(found), model=model)
@@ -160,8 +160,8 @@ def _from_run(args: argparse.Namespace, script: list[str]) -> int:
     source = open_run(args.source)
     with damage(source.path):
         measured, world = measured_row(source), world_of(source)
+        layouts = layouts_for(args) or [layout_of(source)]
         worlds = [world_for(args, size, world) for size in world_sizes(args.world_size or str(world.size))]
-        layouts = layouts_for(args.layouts) or [layout_of(source)]
         if script:
             here = simulate(script, world=world, steps=args.steps)
             found = _simulations(args, script, worlds, layouts)
