@@ -9,6 +9,7 @@ import argparse
 import fnmatch
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -68,7 +69,8 @@ def _words(name: str) -> list[str]:
 
 def _recorded(name: str, ranks: int, folder: Path) -> Run:
     path = folder / f"{name.replace(' ', '_')}-{ranks}"
-    if not (path / "manifest.json").exists():
+    if not (path / "manifest.json").exists() or not load_run(path).manifest.complete:
+        shutil.rmtree(path, ignore_errors=True)
         words = ["-m", "fsdp_profile", "run", "-n", str(ranks), "--no-kineto", "-o", str(path), *_words(name)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([sys.executable, *words], env=environment, capture_output=True, check=True, timeout=300)
