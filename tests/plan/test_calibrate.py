@@ -122,3 +122,15 @@ def test_what_cannot_be_asked() -> None:
         Target(layout=Layout.DDP, world=World(size=2), checkpointing=Checkpointing.SELECTIVE)
     with pytest.raises(InputError, match="no allocator events"):
         predict(RunBuilder().rank(0).build(), [])
+
+
+def test_the_layout_of_a_run_is_read_from_its_strategy() -> None:
+    details = {
+        "DDP, 2 buckets, 2 ranks": Layout.DDP,
+        "FSDP1 NO_SHARD, 5 units, 2 ranks": Layout.DDP,
+        "FSDP1 SHARD_GRAD_OP, 5 units, 2 ranks": Layout.FSDP_NO_RESHARD,
+        "FSDP2 reshard_after_forward=False, 5 units, 2 ranks": Layout.FSDP_NO_RESHARD,
+        "FSDP1 FULL_SHARD, 5 units, 2 ranks": Layout.FSDP,
+        "HSDP (FSDP2), 2 replicas of 2 shards, 4 ranks": Layout.HSDP,
+    }
+    assert {text: layout_of(RunBuilder().set(strategy_detail=text).build()) for text in details} == details

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.run import load_run
@@ -115,6 +116,19 @@ def test_an_ordinary_script_is_simulated_whole() -> None:
         Category.OPTIMIZER_STATE: 8 * numel + 4 * 4,
     }
     assert found.peak.by_category[Category.BUCKET] == 4 * numel
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA the tensors are CUDA's")
+@pytest.mark.parametrize(
+    ("kind", "shards", "prefix"), [("ddp", 1, "DDP"), ("fsdp1", 4, "FSDP1"), ("fsdp2", 4, "FSDP2")]
+)
+def test_a_script_for_cuda_is_simulated_where_there_is_none(kind: str, shards: int, prefix: str) -> None:
+    path = Path(__file__).parent / "scripts" / "for_cuda.py"
+    found = simulate([str(path), kind], world=World(size=4))
+    assert found.run.manifest.strategy_detail.lower().startswith(kind)
+    numel = 64 * 256 + 256 + 256 * 64 + 64
+    assert found.states[Category.SHARDED_PARAM] == found.states[Category.SHARDED_GRAD] == 4 * numel // shards
+    assert (found.note, found.cuda_as_cpu) == ("", True)
 
 
 def script(tmp_path: Path, body: str) -> list[str]:

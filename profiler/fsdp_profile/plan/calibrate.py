@@ -207,7 +207,9 @@ def _change_transient(
     nothing = np.zeros_like(before[Category.ACTIVATION])
     moving = (Category.UNSHARDED_PARAM, Category.UNSHARDED_GRAD, Category.ALL_GATHER, Category.REDUCE_SCATTER)
     scale = 1.0 if target.grad_bytes is None else target.grad_bytes / sizes.grad_itemsize
-    if target.layout in (Layout.DDP, Layout.ZERO1, Layout.ZERO2):
+    if target.layout is sizes.layout:
+        pass  # as measured
+    elif target.layout in (Layout.DDP, Layout.ZERO1, Layout.ZERO2):
         for category in moving:
             after[category] = nothing
         if target.layout is not Layout.ZERO2 and sizes.is_sharded:

@@ -41,7 +41,7 @@ def layout_of(run: Run) -> Layout:
     words = run.manifest.strategy_detail
     if words.startswith("HSDP"):
         return Layout.HSDP
-    if words.startswith("FSDP"):
+    if words.startswith("FSDP") and "NO_SHARD" not in words:
         is_kept = "=False" in words or "SHARD_GRAD_OP" in words
         return Layout.FSDP_NO_RESHARD if is_kept else Layout.FSDP
     return Layout.DDP

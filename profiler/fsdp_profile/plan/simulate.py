@@ -59,6 +59,8 @@ class Simulation:
     note: str
     """Why not all of the steps were simulated; '' when all were."""
     fake_tensors: bool
+    cuda_as_cpu: bool
+    """It asked for CUDA devices and got the CPU: blocks are not rounded, and torch chooses as on a CPU."""
 
 
 def simulate(
@@ -105,7 +107,7 @@ def simulate(
     note = f"simulated to step {result['steps']} only: {_at(failure)}" if failure else ""
     return Simulation(
         run=run, layout=layout, world=world, peak=found, states=most_of_states(run, rank=0),
-        made_up=result["made_up"], note=note, fake_tensors=fake_tensors,
+        made_up=result["made_up"], note=note, fake_tensors=fake_tensors, cuda_as_cpu=bool(result["cuda_as_cpu"]),
     )  # fmt: skip
 
 

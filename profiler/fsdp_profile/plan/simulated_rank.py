@@ -24,7 +24,7 @@ from fsdp_profile.capture.session import Session
 from fsdp_profile.schema import NO_UNIT, Category
 
 RESULT = "simulation.json"
-"""What the parent reads: {"steps", "failure", "made_up"}."""
+"""What the parent reads: {"steps", "failure", "made_up", "cuda_as_cpu"}."""
 
 
 class _GroupRecorder(Recorder):
@@ -101,6 +101,8 @@ def main(config_text: str, script: list[str]) -> int:
                 result["failure"] = _failure(e, own_code)
         if made_up is not None:
             result["made_up"] = dict(made_up.places)
+    no_cuda = sys.modules.get("fsdp_profile.plan.no_cuda")
+    result["cuda_as_cpu"] = bool(no_cuda is not None and no_cuda.asked)
     result["steps"] = min(session.recorder.step, steps)
     session._process_ends()
     (run_dir / RESULT).write_text(json.dumps(result))
@@ -117,9 +119,10 @@ def _environment(world_size: int) -> dict[str, str]:
 
 def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dict[str, Any], own: OwnCode) -> Any:
     """Everything that makes this process rank 0 of N; modes are entered innermost last."""
+    import torch
     import torch.distributed
 
-    from fsdp_profile.plan import fake_world, made_up, rewrap
+    from fsdp_profile.plan import fake_world, made_up, no_cuda, rewrap
 
     fake = bool(config["fake_tensors"])
     fake_world.install_process_group(int(config["world_size"]), recorder=session.recorder if fake else None)
@@ -127,6 +130,9 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
         rewrap.install(config["strategy"], replicas=int(config.get("replicas", 2)))
     if not fake or not torch.distributed.is_available():
         return None
+    if not torch.cuda.is_available():
+        no_cuda.install()
+        stack.enter_context(no_cuda.CudaAsCpu())
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
