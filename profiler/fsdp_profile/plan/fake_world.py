@@ -5,6 +5,7 @@ Checked with torch 2.13. Names that a torch lacks are passed over.
 
 import contextlib
 import functools
+import sys
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ def install_process_group(world_size: int, *, recorder: Any) -> None:
     _replace(device_mesh, "init_device_mesh", _outside_modes(device_mesh.init_device_mesh))
     _replace(device_mesh.DeviceMesh, "_flatten", _outside_modes(device_mesh.DeviceMesh._flatten))
     _replace(device_mesh.DeviceMesh, "__getitem__", _outside_modes(device_mesh.DeviceMesh.__getitem__))
+    _replace_everywhere("_get_post_forward_mesh_info")  # reshard_after_forward=int
     _replace(ddp.DistributedDataParallel, "__init__", _ddp_init(ddp.DistributedDataParallel.__init__, recorder))
     _replace(ddp.DistributedDataParallel, "_pre_forward", _ddp_forward(ddp.DistributedDataParallel._pre_forward))
 
@@ -47,6 +49,15 @@ def _replace(owner: Any, name: str, function: Any) -> None:
     for module in (dist,):
         if getattr(module, name, None) is before:
             setattr(module, name, function)
+
+
+def _replace_everywhere(name: str) -> None:
+    """A private function of FSDP2 that makes a mesh, in every module that imported it; absent before torch 2.4."""
+    import torch.distributed.fsdp  # noqa: F401
+
+    for module_name, module in list(sys.modules.items()):
+        if module_name.startswith("torch.distributed") and callable(found := getattr(module, name, None)):
+            setattr(module, name, _outside_modes(found))
 
 
 def _outside_modes(original: Any) -> Any:
