@@ -21,7 +21,7 @@ from fsdp_dashboard import launch
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
-PAGES = ("overview", "compare", "memory", "source", "units", "collectives", "ranks", "traces", "share")
+PAGES = ("overview", "compare", "memory", "source", "units", "collectives", "ranks", "traces", "share", "whatif")
 RECORDED = "gpt-fsdp2-stacks"
 OF_ONE_RUN = ("units", "collectives", "traces", "share")
 MAX_BYTES = 250_000  # a larger picture is kept with 256 colours

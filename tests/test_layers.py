@@ -9,8 +9,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
 BASE = {f"fsdp_profile.{name}" for name in ("schema", "errors", "layout", "humanize", "colours")}
-FLOORS = ("capture", "ingest", "analysis", "report", "export", "commands")
+FLOORS = ("capture", "ingest", "analysis", "plan", "report", "export", "commands")
 FRAMES = {"numpy", "pyarrow", "msgspec"}
+FORMULAS = {
+    "__init__.py",
+    "activations.py",
+    "deepspeed.py",
+    "devices.py",
+    "formulas.py",
+    "recipes.py",
+    "search.py",
+    "strategies.py",
+}
+PLAN = BASE | FRAMES | {"fsdp_profile.plan", "fsdp_profile.analysis", "fsdp_profile.ingest"}
 
 ALLOWED = {
     PROFILER / "schema.py": set(),
@@ -21,7 +32,15 @@ ALLOWED = {
     PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
     PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},
-    PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "rich"},
+    **{PROFILER / "plan" / name: BASE | {"fsdp_profile.plan"} for name in FORMULAS},
+    **{PROFILER / "plan" / name: PLAN for name in ("calibrate.py", "measured.py", "simulate.py")},
+    # What runs inside a simulated rank's own process.
+    **{
+        PROFILER / "plan" / name: BASE | {"fsdp_profile.plan", "fsdp_profile.capture", "torch"}
+        for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "made_up.py", "no_cuda.py",
+                     "rewrap.py")
+    },
+    PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "fsdp_profile.plan", "rich"},
     PROFILER / "export": BASE
     | FRAMES
     | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")},
@@ -61,6 +80,9 @@ ALLOWED = {
     },
     DASHBOARD / "source_file.py": set(),
     DASHBOARD / "data_share.py": {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.export"},
+    DASHBOARD / "data_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.plan"},
+    DASHBOARD / "tables_whatif.py": BASE | {"fsdp_dashboard", "pyarrow"},
+    DASHBOARD / "text_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.plan"},
     DASHBOARD / "data.py": BASE
     | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
        "pandas", "pyarrow", "fsdp_dashboard"},
@@ -92,6 +114,12 @@ def test_a_floor_imports_only_what_stands_below_it(floor: Path) -> None:
             is_package = name in {"fsdp_profile", "fsdp_profile.__version__"}
             allowed = is_package or any(prefix in ALLOWED[floor] for prefix in prefixes)
             assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_file_of_the_planner_is_in_the_table() -> None:
+    assert {path.name for path in (PROFILER / "plan").glob("*.py")} == {
+        path.name for path in ALLOWED if path.parent == PROFILER / "plan"
+    }
 
 
 def test_the_source_roots_are_no_packages() -> None:

@@ -24,7 +24,7 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
 
 
 def test_verbs() -> None:
-    assert list(verbs()) == ["check", "compare", "dashboard", "demo", "export", "hta", "import", "run", "show"]
+    assert list(verbs()) == ["check", "compare", "dashboard", "demo", "export", "hta", "import", "plan", "run", "show"]
     for module in verbs().values():
         assert callable(module.add_arguments) and callable(module.run)
         assert (module.__doc__ or "").strip()

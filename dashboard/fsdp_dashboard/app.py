@@ -28,6 +28,7 @@ def main() -> None:
         st.Page(VIEWS / "ranks.py", title="Ranks", icon=":material/grid_view:"),
         st.Page(VIEWS / "traces.py", title="Traces", icon=":material/timeline:"),
         st.Page(VIEWS / "share.py", title="Share", icon=":material/share:"),
+        st.Page(VIEWS / "whatif.py", title="What if", icon=":material/tune:"),
     ]
     page = st.navigation(pages)
     catalogue = data.catalogue()

@@ -50,6 +50,10 @@ class OutputError(FsdpProfileError):
     """The place to write to is missing, full, read-only or already taken."""
 
 
+class SimulationError(FsdpProfileError):
+    """A script cannot be simulated: at which of its lines, and what else can be done."""
+
+
 class MissingExtraError(FsdpProfileError):
     """An optional dependency is needed for this and is not installed."""
 

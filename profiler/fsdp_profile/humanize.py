@@ -9,6 +9,9 @@ _UNITS: Final = {
     "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
     "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }  # fmt: skip
+_COUNTS: Final = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_MOST: Final = 1e18  # beyond this a float is no whole number of anything
+_ROUNDING: Final = 1e-12
 _BINARY: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
@@ -39,6 +42,51 @@ def bytes_of(text: str) -> int:
     if found is None:
         raise ValueError(f"'{text}' is not a size; write it as 512MiB, 2GiB or 2GB")
     return int(float(found[1]) * _UNITS[(found[2] or "").lower()])
+
+
+def count_of(text: str) -> int:
+    """A number of things as people write it: 13e9, 13B, 350M, 13_000_000_000.
+
+    >>> count_of("13B"), count_of("7e9"), count_of("1.5k"), count_of("12,288")
+    (13000000000, 7000000000, 1500, 12288)
+
+    Raises:
+        ValueError: not a number, not a whole one, negative, or a size in bytes.
+    """
+    plain = text.strip().replace("_", "").replace(",", "")
+    if re.fullmatch(r"\d+(?:\.\d+)?\s*([KMGT]i?B)", plain, re.IGNORECASE):
+        raise ValueError(f"'{text}' is a size in bytes, not a number; write 13e9 or 13B for 13 billion")
+    found = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kKmMbBtT]?)", plain)
+    number = float(found[1]) * _COUNTS[found[2].lower()] if found is not None else -1.0
+    if found is None or number > _MOST or abs(number - round(number)) > _ROUNDING * number:
+        raise ValueError(f"'{text}' is not a whole number; write it as 13e9, 13B or 350M")
+    return round(number)
+
+
+def count_text(number: int) -> str:
+    """A number of parameters: three digits and its letter.
+
+    >>> count_text(13_016_000_000), count_text(923_904), count_text(12)
+    ('13.02B', '923.90K', '12')
+    """
+    for letter, scale in (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3)):
+        if number >= scale:
+            return f"{number / scale:.2f}{letter}"
+    return str(number)
+
+
+def decimal_text(size_bytes: int | None) -> str:
+    """Bytes in GB (1e9), as papers count them; small ones in MB or kB.
+
+    >>> decimal_text(208_000_000_000), decimal_text(31_400_000), decimal_text(None)
+    ('208.00 GB', '31.40 MB', 'not known')
+    """
+    if size_bytes is None:
+        return "not known"
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if abs(size_bytes) >= scale:
+            return f"{size_bytes / scale:,.2f} {unit}"
+    return f"{size_bytes} B"
 
 
 def ns_text(duration_ns: int | None) -> str:

@@ -42,10 +42,10 @@ from fsdp_profile.schema import Category, Phase
 class Session:
     """Everything that records in one rank's process."""
 
-    def __init__(self, run_dir: Path, rank: int, options: Options) -> None:
+    def __init__(self, run_dir: Path, rank: int, options: Options, *, recorder: Recorder | None = None) -> None:
         self.options = options
         self.patcher = Patcher()
-        self.recorder = Recorder()
+        self.recorder = recorder or Recorder()
         self.units = UnitRegistry()
         self.tracker = StepTracker(self._step_ended)
         self.writer = RawWriter(run_dir, rank)

@@ -1,0 +1,108 @@
+"""What one rank would need under each strategy: a bar of categories each, against the device's memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from fsdp_dashboard.charts.labels import (
+    ByteScale,
+    Figure,
+    base_layout,
+    byte_axis,
+    byte_scale,
+    note,
+    plot_text,
+    share_text,
+    short_text,
+)
+from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_profile.humanize import bytes_text
+from fsdp_profile.schema import Category
+
+_BAR_PX: Final = 62
+_FURNITURE_PX: Final = 56
+_TEXT_RATIO: Final = 0.13
+"""A part of the longest bar at least this long has room for its percentage."""
+_DRAWN_RATIO: Final = 4.0
+"""The device's memory is drawn when it is at most this many times the highest bar, else only told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlanBar:
+    """One strategy."""
+
+    title: str
+    """Its name and its world size."""
+    by_category: Mapping[Category, int]
+    is_whole: bool
+    """False: parts of it are not known."""
+    remark: str = ""
+    """Whether it fits, whether it was measured."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What is known of it."""
+        return sum(self.by_category.values())
+
+
+def whatif_figure(bars: list[PlanBar], *, capacity_bytes: int | None, capacity_title: str = "") -> Figure:
+    """Stacked categories of each strategy, the first on top, and the device's memory as a line."""
+    highest = max((bar.size_bytes for bar in bars), default=1)
+    draws_capacity = capacity_bytes is not None and capacity_bytes <= _DRAWN_RATIO * highest
+    end = max(highest, capacity_bytes) if draws_capacity and capacity_bytes else highest
+    scale = byte_scale(end)
+    layout = base_layout(
+        height=_BAR_PX * len(bars) + _FURNITURE_PX,
+        barmode="stack",
+        bargap=0.55,
+        hovermode="closest",
+        margin={"l": 20, "r": 20, "t": 8, "b": 8},
+        xaxis=byte_axis(scale, end=max(float(scale.of(end)) * 1.03, 1.0)),
+        yaxis={"range": [len(bars) - 0.6, -0.75], "visible": False, "fixedrange": True},
+        annotations=[_title(bar, row) for row, bar in enumerate(bars)],
+        shapes=[],
+    )
+    if draws_capacity and capacity_bytes:
+        _draw_capacity(layout, capacity_bytes, capacity_title, scale)
+    categories = [c for c in STACK_ORDER if any(bar.by_category.get(c) for bar in bars)]
+    return {"data": [_bars_of(c, bars, scale, highest) for c in categories], "layout": layout}
+
+
+def _draw_capacity(layout: Figure, capacity_bytes: int, title: str, scale: ByteScale) -> None:
+    x = float(scale.of(capacity_bytes))
+    line = {"width": 2, "dash": "dash", "color": NEUTRAL}
+    layout["shapes"].append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line})
+    text = f"{plot_text(title)} {bytes_text(capacity_bytes)}"
+    side = "right" if x > layout["xaxis"]["range"][1] / 2 else "left"
+    label = note(text, x=x, y=0, yref="paper", xanchor=side, yanchor="bottom", font={"size": 11})
+    layout["annotations"].append(label)
+
+
+def _bars_of(category: Category, bars: list[PlanBar], scale: ByteScale, highest: int) -> Figure:
+    sizes = [bar.by_category.get(category, 0) for bar in bars]
+    shares = [share_text(size, bar.size_bytes) for size, bar in zip(sizes, bars, strict=True)]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": scale.of(sizes),
+        "y": list(range(len(bars))),
+        "name": str(category),
+        "marker": {"color": COLOURS[category], "line": {"width": 0}},
+        "text": [share if size >= _TEXT_RATIO * highest else "" for size, share in zip(sizes, shares, strict=True)],
+        "textposition": "inside",
+        "insidetextanchor": "middle",
+        "textangle": 0,
+        "customdata": [
+            (short_text(bar.title), bytes_text(size), share)
+            for bar, size, share in zip(bars, sizes, shares, strict=True)
+        ],
+        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
+        "%{customdata[2]} of its peak<extra></extra>",
+    }
+
+
+def _title(bar: PlanBar, row: int) -> Figure:
+    more = "" if bar.is_whole else "more than "
+    remark = f" · {plot_text(bar.remark)}" if bar.remark else ""
+    text = f"<b>{short_text(bar.title)} {more}{bytes_text(bar.size_bytes)}</b>{remark}"
+    return note(text, x=0, y=row - 0.22, xref="x", yref="y", xanchor="left", yanchor="bottom", yshift=1)

@@ -1,0 +1,101 @@
+"""What a run tells a planner about its model: layout, units and sizes."""
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Final
+
+from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import STATES
+from fsdp_profile.analysis.run import Run
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.plan.strategies import Layout, World
+from fsdp_profile.schema import Category, UnitKind
+
+_BLOCK: Final = re.compile(r"^(.*?\.\d+)\.")
+"""`layers.3` of `layers.3.mlp.weight`: what is made a unit where a run has none."""
+_ITEM_BYTES: Final = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sizes:
+    """A model as a run recorded it. Bytes are those of unsharded parameters in compute dtype."""
+
+    layout: Layout
+    shards: int
+    is_sharded: bool
+    unsharded_bytes: int
+    unit_bytes: int
+    """Of the largest unit but the root."""
+    root_bytes: int
+    """Of what is in no block."""
+    num_units: int
+    """But the root."""
+    trained_bytes: int
+    """All gradients, in the dtype they are kept in."""
+    grad_itemsize: int
+
+
+def layout_of(run: Run) -> Layout:
+    """The layout that a run was recorded with."""
+    words = run.manifest.strategy_detail
+    if words.startswith("HSDP"):
+        return Layout.HSDP
+    if words.startswith("FSDP") and "NO_SHARD" not in words:
+        is_kept = "=False" in words or "SHARD_GRAD_OP" in words
+        return Layout.FSDP_NO_RESHARD if is_kept else Layout.FSDP
+    return Layout.DDP
+
+
+def world_of(run: Run) -> World:
+    """The ranks of a run, and its replicas under HSDP."""
+    units = run.table("units", rank=run.ranks[0])
+    is_sharded = strings(units, "kind") != UnitKind.DDP_BUCKET.value
+    replicas = numbers(units, "replicate_size")[is_sharded]
+    return World(size=max(run.manifest.world_size, 1), replicas=int(replicas.max()) if len(replicas) else 1)
+
+
+def sizes_of(run: Run, *, rank: int) -> Sizes:
+    """The units of a sharded run; of DDP the blocks that the parameters' names show."""
+    rows = run.table("units", rank=rank).to_pylist()
+    sharded = [row for row in rows if row["kind"] != UnitKind.DDP_BUCKET.value]
+    if sharded:
+        by_unit = {row["name"]: row["unsharded_bytes"] for row in sharded}
+        shards = max(row["shard_size"] for row in sharded)
+        dtype = sharded[0]["dtype"]
+    else:
+        by_unit, shards = _blocks(run, rank), 1
+        dtype = next(iter(run.manifest.model.dtypes), "float32")
+    root = sum(size for name, size in by_unit.items() if not name)
+    blocks = [size for name, size in by_unit.items() if name]
+    states = most_of_states(run, rank=rank)
+    return Sizes(
+        layout=layout_of(run),
+        shards=shards,
+        is_sharded=bool(sharded) and shards > 1,
+        unsharded_bytes=sum(by_unit.values()),
+        unit_bytes=max(blocks, default=root),
+        root_bytes=root,
+        num_units=len(blocks),
+        trained_bytes=states[Category.SHARDED_GRAD] * shards,
+        grad_itemsize=_ITEM_BYTES.get(dtype, 4),
+    )
+
+
+def most_of_states(run: Run, *, rank: int) -> dict[Category, int]:
+    """The most bytes that each kept category held at any event of a training step."""
+    steps = numbers(run.table("memory_samples", rank=rank), "step")
+    ledger = memory.timeline(run, rank=rank)
+    return {category: int(ledger.by_category[category][steps >= 0].max(initial=0)) for category in STATES}
+
+
+def _blocks(run: Run, rank: int) -> dict[str, int]:
+    """Bytes by block; '' for what is in none. Each parameter counts once."""
+    found: dict[str, int] = defaultdict(int)
+    blocks = run.table("allocations", rank=rank)
+    is_param = strings(blocks, "category").astype(str) == Category.SHARDED_PARAM.value
+    names = strings(blocks, "name").astype(str)[is_param]
+    for name, size in dict(zip(names, numbers(blocks, "size_bytes")[is_param].tolist(), strict=True)).items():
+        block = _BLOCK.match(name)
+        found[block[1] if block else ""] += size
+    return dict(found)
