@@ -7,6 +7,7 @@ a folder: open it with `fsdp-profile show`, `compare` or `dashboard`.
 """
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,12 @@ _MAX_WARNINGS = 5  # printed after a run; the manifest has all
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile run`."""
     parser.add_argument(
-        "-n", "--nproc-per-node", default="gpu", metavar="N",
-        help="ranks on this machine: a number, gpu (one for each device; without any: 2) or cpu",
+        "-n", "--nproc-per-node", metavar="N",
+        help="ranks on this machine: a number, gpu (the default: one for each device; without any: 2) or cpu",
+    )  # fmt: skip
+    parser.add_argument(
+        "--own-launcher", action="store_true",
+        help="the script starts its ranks itself: run it once (seen without this for mp.spawn, torchrun, accelerate)",
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the run directory (default: runs/<name>)")
     parser.add_argument(
@@ -39,40 +44,98 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, metavar="X", help="as in torchrun")
     for option in _TORCHRUN_NUMBERS:
         parser.add_argument(option, metavar="N", type=int, help="as in torchrun")
-    parser.add_argument("script", help="the training script (or module with -m)")
+    parser.add_argument("script", help="the training script (or module with -m), or a launcher's command: torchrun ...")
     parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def run(args: argparse.Namespace) -> int:
     """Record; the exit code is the script's own."""
-    from fsdp_profile.capture.launch import launch, prepare, undisturbed
-    from fsdp_profile.errors import FsdpProfileError
-    from fsdp_profile.ingest.finalize import finalize
-    from fsdp_profile.ingest.manifest import write_manifest
-    from fsdp_profile.layout import ranks_in
+    from fsdp_profile.commands._launchers import as_rank, command_of, is_rank
 
     _check_script(args)
+    if is_rank():
+        return as_rank(args, _options(args))
+    command = command_of(args)
+    return _start_ranks(args) if command is None else _run_once(args, *command)
+
+
+def _start_ranks(args: argparse.Namespace) -> int:
+    """The usual way: as many processes as ranks, through torchrun's agent."""
+    from fsdp_profile.capture.launch import launch, prepare
+    from fsdp_profile.layout import ranks_in
+
     options = _options(args)
-    nproc = _nproc(args.nproc_per_node)
+    nproc = _nproc(args.nproc_per_node or "gpu")
     world_size = nproc * _nodes(args.nnodes)
     job = prepare(
         script=[*(["-m"] if args.module else []), args.script, *args.script_args],
         torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
     )
+    if _nodes(args.nnodes) > 1:
+        return _start_node(args, job, options, world_size)
     run_dir = _claim(args, world_size)
     started = _started(args, run_dir, world_size)
-    write_manifest(run_dir, started)
     _say(f"recording {args.script} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
     outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    return _finish(run_dir, started, outcome, world_size=world_size)
+
+
+def _start_node(args: argparse.Namespace, job: Any, options: Any, world_size: int) -> int:
+    """The same on one of several nodes: they may share the folder, and whoever reads it last finishes the manifest."""
+    from fsdp_profile.capture.join import join_run, key_of_nodes
+    from fsdp_profile.capture.launch import launch, undisturbed
+    from fsdp_profile.ingest.finalize import finish
+    from fsdp_profile.ingest.manifest import read_manifest
+    from fsdp_profile.layout import ranks_in
+
+    told_alike = (args.rdzv_id, args.rdzv_endpoint, args.master_addr, str(args.master_port or ""))
+    run_dir = join_run(
+        args.output,
+        world_size=world_size,
+        script=args.script,
+        script_args=list(args.script_args),
+        command=["fsdp-profile", *sys.argv[1:]],
+        key=key_of_nodes(*told_alike),
+    )
+    _say(f"recording {args.script} on this node of {_nodes(args.nnodes)} into {run_dir}")
+    outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    with undisturbed():
+        manifest = finish(run_dir, read_manifest(run_dir))
+    _tell(run_dir, manifest, outcome)
+    return int(outcome.exit_code)
+
+
+def _run_once(args: argparse.Namespace, command: list[str], why: str) -> int:
+    """One process, which starts the ranks itself."""
+    from dataclasses import replace
+
+    from fsdp_profile.capture.own_launcher import launch_tree
+    from fsdp_profile.layout import ranks_in
+
+    options = _options(args)
+    run_dir = _claim(args, None)
+    started = _started(args, run_dir, 0)
+    _say(f"recording {args.script} into {run_dir}; it is run once, for {why} starts its ranks")
+    outcome = launch_tree(command, run_dir=run_dir, options=options)
+    if outcome.exit_code == 0:
+        outcome = replace(outcome, rank_exit_codes=dict.fromkeys(ranks_in(run_dir), 0))
+    return _finish(run_dir, started, outcome, world_size=None)
+
+
+def _finish(run_dir: Path, started: Any, outcome: Any, *, world_size: int | None) -> int:
+    """Tables, manifest, and how it went; the script's exit code counts, whatever became of its recording."""
+    from fsdp_profile.capture.launch import undisturbed
+    from fsdp_profile.errors import FsdpProfileError
+    from fsdp_profile.ingest.finalize import finalize_attempts
+
     try:
         with undisturbed():
-            manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
-            write_manifest(run_dir, manifest)
-    except FsdpProfileError as e:  # the script's exit code counts, whatever became of its recording
+            manifest = finalize_attempts(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+    except FsdpProfileError as e:
         _say(f"{e}; what was recorded is kept in {run_dir}")
-        return outcome.exit_code
+        return int(outcome.exit_code)
     _tell(run_dir, manifest, outcome)
-    return outcome.exit_code
+    return int(outcome.exit_code)
 
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
@@ -107,7 +170,7 @@ def _say(line: str) -> None:
 def _check_script(args: argparse.Namespace) -> None:
     from fsdp_profile.errors import InputError
 
-    if not args.module and not Path(args.script).is_file():
+    if not args.module and not Path(args.script).is_file() and shutil.which(args.script) is None:
         what = "is a folder" if Path(args.script).is_dir() else "no such file"
         raise InputError(f"{args.script}: {what}; give the training script's path")
 
@@ -173,18 +236,19 @@ def _torchrun_args(args: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in given if value is not None]
 
 
-def _claim(args: argparse.Namespace, world_size: int) -> Path:
+def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
     from fsdp_profile.layout import claim_run_dir, default_run_dir
 
     return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
 
 
 def _started(args: argparse.Namespace, run_dir: Path, world_size: int) -> Any:
+    """The manifest of a run that has begun, written."""
     from datetime import datetime
 
-    from fsdp_profile.ingest.manifest import Manifest
+    from fsdp_profile.ingest.manifest import Manifest, write_manifest
 
-    return Manifest(
+    started = Manifest(
         name=run_dir.resolve().name,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=["fsdp-profile", *sys.argv[1:]],
@@ -193,6 +257,8 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int) -> Any:
         world_size=world_size,
         warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
     )
+    write_manifest(run_dir, started)
+    return started
 
 
 def _failure_line(manifest: Any, rank: int | None, exit_code: int) -> str:
