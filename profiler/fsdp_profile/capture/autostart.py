@@ -39,7 +39,7 @@ def _begin() -> "Session | None":
 
 def start() -> None:
     """Wait, unless `fsdp-profile run` looks after this process already."""
-    if layout.ENV_RUN_DIR in os.environ:
+    if layout.ENV_RUN_DIR in os.environ or VARIABLE not in os.environ:
         return
     if os.environ[VARIABLE] != "1":
         sys.stderr.write(f"fsdp-profile: {VARIABLE} must be 1 to record; nothing is recorded\n")
