@@ -3,6 +3,7 @@
 A run directory is never overwritten: a new run claims an absent or empty folder.
 """
 
+import os
 import time
 from pathlib import Path
 from typing import Final
@@ -14,11 +15,18 @@ RAW: Final = "raw"
 CAPTURE_LOG: Final = "capture.jsonl"
 DEFAULT_RUNS: Final = "runs"
 BUNDLE_SUFFIX: Final = ".fsdpz"
+RESTART: Final = "restart_"
+ENV_RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
+
+UNFINISHED: Final = "unfinished"
+"""Key of the manifest's `extra`, its value the key of a job: nobody waited for the ranks, the first reader finishes."""
 
 # Environment through which the launcher reaches the capture in the ranks.
 ENV_RUN_DIR: Final = "FSDP_PROFILE_RUN_DIR"
 ENV_AGENT_PID: Final = "FSDP_PROFILE_AGENT_PID"
 ENV_OPTIONS: Final = "FSDP_PROFILE_OPTIONS"
+ENV_TREE: Final = "FSDP_PROFILE_TREE"
+"""Set where the ranks are not the launcher's own children: whoever joins a process group below it is a rank."""
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:
@@ -45,6 +53,18 @@ def ranks_in(run_dir: Path) -> list[int]:
     """The ranks that left a folder, in order."""
     found = (p.name.removeprefix("rank_") for p in run_dir.glob("rank_*") if p.is_dir())
     return sorted(int(text) for text in found if text.isdecimal())
+
+
+def attempt_dir(run_dir: Path, restarts: int) -> Path:
+    """Where the ranks record after so many elastic restarts: every attempt is a run of its own."""
+    name = f"{RESTART}{restarts}"
+    return run_dir if restarts == 0 or run_dir.name == name else run_dir / name
+
+
+def attempts_in(run_dir: Path) -> list[Path]:
+    """The run directories of the restarts, in order."""
+    found = [p for p in run_dir.glob(f"{RESTART}*") if p.is_dir() and p.name.removeprefix(RESTART).isdecimal()]
+    return sorted(found, key=lambda p: int(p.name.removeprefix(RESTART)))
 
 
 def is_run(path: Path) -> bool:
@@ -106,18 +126,23 @@ def claim_run_dir(path: Path) -> Path:
     return path
 
 
-def new_run_name(script: str, world_size: int, *, now: float | None = None) -> str:
-    """Name of a new run: script, world size, time.
+def new_run_name(script: str, world_size: int | None, *, now: float | None = None) -> str:
+    """Name of a new run: script, world size where it is known, time.
 
-    >>> new_run_name("a/train.py", 4, now=0.0)
-    'train-4ranks-19700101-000000'
+    >>> new_run_name("a/train.py", 4, now=0.0), new_run_name("torchrun", None, now=0.0)
+    ('train-4ranks-19700101-000000', 'torchrun-19700101-000000')
     """
     moment = time.gmtime(now) if now is not None else time.localtime()
-    stem = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(script).stem) or "run"
-    return f"{stem}-{world_size}ranks-{time.strftime('%Y%m%d-%H%M%S', moment)}"
+    ranks = f"-{world_size}ranks" if world_size is not None else ""
+    return f"{script_stem(script)}{ranks}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 
-def default_run_dir(script: str, world_size: int) -> Path:
+def script_stem(script: str) -> str:
+    """A script's name, or a module's, as part of a folder's name."""
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(script).stem) or "run"
+
+
+def default_run_dir(script: str, world_size: int | None) -> Path:
     """An unused folder under runs/ for a new run; two runs in one second get different ones."""
     base = Path(DEFAULT_RUNS) / new_run_name(script, world_size)
     candidate, number = base, 2
@@ -143,3 +168,8 @@ def packaged(folder: str) -> Path:
 def injection_dir() -> Path:
     """The folder that `run` puts first on PYTHONPATH of the ranks; it holds a sitecustomize.py."""
     return Path(__file__).resolve().parent / "capture" / "inject"
+
+
+def injected_path(python_path: str | None) -> str:
+    """PYTHONPATH with the injection in front."""
+    return os.pathsep.join([str(injection_dir()), *([python_path] if python_path else [])])

@@ -178,7 +178,7 @@ class Ending(Word):
     """How a rank's process ended."""
 
     COMPLETED = "COMPLETED"
-    """The script came to its end (exit code 0)."""
+    """The script came to its end: exit code 0, or, under a launcher that is not ours, by itself and no exception."""
     EXITED = "EXITED"
     """sys.exit or os._exit with a code other than 0."""
     EXCEPTION = "EXCEPTION"

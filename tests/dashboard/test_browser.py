@@ -34,7 +34,9 @@ SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 MINUS = "\N{MINUS SIGN}"
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
 # Opened below the root, streamlit's page looks for the server beside the page's path too; it is not there.
-PROBE = re.compile(r"/(compare|memory|source|units|collectives|ranks|traces|share|whatif)/_stcore/(health|host-config)$")
+PROBE = re.compile(
+    r"/(compare|memory|source|units|collectives|ranks|traces|share|whatif)/_stcore/(health|host-config)$"
+)
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
 

@@ -14,6 +14,7 @@ from fsdp_profile import layout
 from fsdp_profile.errors import InputError, OutputError
 from fsdp_profile.ingest.bundle import open_bundle
 from fsdp_profile.ingest.convert import convert_rank, read_rank
+from fsdp_profile.ingest.finalize import finish
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
 from fsdp_profile.ingest.tables import empty_table, read_table
 
@@ -88,7 +89,10 @@ def load_run(path: Path | str) -> Run:
         return Run(path=run_dir, manifest=bundle.manifest(), ranks=bundle.ranks, source=bundle)
     if not layout.is_run(run_dir):
         raise InputError(f"{run_dir}: neither a run directory nor a bundle (*{layout.BUNDLE_SUFFIX})")
-    return Run(path=run_dir, manifest=read_manifest(run_dir), ranks=tuple(layout.ranks_in(run_dir)))
+    manifest = read_manifest(run_dir)
+    if layout.UNFINISHED in manifest.extra:
+        manifest = finish(run_dir, manifest)
+    return Run(path=run_dir, manifest=manifest, ranks=tuple(layout.ranks_in(run_dir)))
 
 
 def _is_converted(path: Path, rank: int) -> bool:

@@ -3,3 +3,7 @@
 Rule of this floor: nothing here may break, slow or change the training it watches. A hook that fails switches
 its own source off, warns once and lands in the manifest.
 """
+
+from fsdp_profile.capture.api import Recording, profile
+
+__all__ = ["Recording", "profile"]

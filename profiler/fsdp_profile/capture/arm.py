@@ -1,4 +1,4 @@
-"""Arm the capture in a rank's process, before the script's first line and before torch is imported."""
+"""Arm the capture in a rank's process: before the script's first line, or once the process turns out to be a rank."""
 
 import os
 import sys
@@ -17,26 +17,64 @@ from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.session import Session
 from fsdp_profile.capture.target import parse_target
 
+C10D = "torch.distributed.distributed_c10d"
+
+_armed: list[Session] = []
+
 _OWN_CODE = str(Path(__file__).resolve().parent)
 
 
 def arm() -> Session:
-    """Record this process as the rank of its environment; called by the injected sitecustomize."""
-    run_dir = Path(os.environ.pop(layout.ENV_RUN_DIR))
-    options = Options.from_json(os.environ.pop(layout.ENV_OPTIONS, "{}"))
-    os.environ.pop(layout.ENV_AGENT_PID, None)
+    """Record this process as the rank of its environment, from before torch is imported.
+
+    Called by the injected sitecustomize.
+    """
+    run_dir, options = take_environment()
     quiet_kineto(os.environ)
     session = Session(run_dir, int(os.environ["RANK"]), options)
+    _armed.append(session)
     _hook_imports(session)
-    _hide_own_frames()
+    hide_own_frames()
     return session
+
+
+def arm_late(run_dir: Path, options: Options) -> Session:
+    """Record this process as the rank of its process group, which was just made.
+
+    What was allocated before is one block without a name, and names that the script itself took from torch's modules
+    (`from torch.distributed import all_reduce`) stay as they are.
+
+    Raises:
+        FileExistsError: the rank was recorded already.
+    """
+    dist = sys.modules[C10D]
+    session = Session(run_dir, dist.get_rank(), options, is_late=True, world_size=dist.get_world_size())
+    _armed.append(session)
+    note_backend(str(dist.get_backend()))
+    _hook_imports(session)
+    return session
+
+
+def is_armed() -> bool:
+    """Whether this process is recorded, or was."""
+    return any(session.is_of_this_process for session in _armed)
+
+
+def take_environment() -> tuple[Path, Options]:
+    """The run directory and the options that the launcher left; children of this process do not inherit them."""
+    restarts = int(os.environ.get(layout.ENV_RESTARTS, 0))
+    run_dir = layout.attempt_dir(Path(os.environ.pop(layout.ENV_RUN_DIR)), restarts)
+    options = Options.from_json(os.environ.pop(layout.ENV_OPTIONS, "{}"))
+    for name in (layout.ENV_AGENT_PID, layout.ENV_TREE):
+        os.environ.pop(name, None)
+    return run_dir, options
 
 
 def _hook_imports(session: Session) -> None:
     imports = OnImport()
     fsdp1_hooks, fsdp2_hooks = session.fsdp1, session.fsdp2
-    imports.when("torch.distributed.distributed_c10d", session.collectives_imported)
-    imports.when("torch.distributed.distributed_c10d", lambda module: _watch_backend(session, module))
+    imports.when(C10D, session.collectives_imported)
+    imports.when(C10D, lambda module: _watch_backend(session, module))
     imports.when("torch.nn.parallel.distributed", lambda _: session.ddp.install())
     imports.when(fsdp1.FLAT_PARAM[0], lambda _: fsdp1_hooks.install_flat_param())
     imports.when(fsdp1.RUNTIME[0], lambda _: fsdp1_hooks.install_runtime())
@@ -70,7 +108,7 @@ def _watch_backend(session: Session, module: Any) -> None:
     session.patcher.wrap((module.__name__,), "init_process_group", make, feature="process group")
 
 
-def _hide_own_frames() -> None:
+def hide_own_frames() -> None:
     """A traceback of the script shows the script's frames and torch's, as without us."""
     show = sys.excepthook
 

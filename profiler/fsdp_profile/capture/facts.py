@@ -21,12 +21,12 @@ def has_device(torch: Any) -> bool:
     return getattr(torch.version, "hip", None) is not None and Path("/dev/kfd").exists()
 
 
-def process_facts(rank: int) -> dict[str, Any]:
-    """The process: rank, host, pid, arguments, Python."""
+def process_facts(rank: int, world_size: int | None = None) -> dict[str, Any]:
+    """The process: rank, host, pid, arguments, Python; the size of the job from the environment unless it is known."""
     return {
         "rank": rank,
         "local_rank": int(os.environ.get("LOCAL_RANK", rank)),
-        "world_size": int(os.environ.get("WORLD_SIZE", 1)),
+        "world_size": world_size or int(os.environ.get("WORLD_SIZE", 1)),
         "host": platform.node(),
         "pid": os.getpid(),
         "start_ns": now(),

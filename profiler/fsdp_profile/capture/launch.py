@@ -18,8 +18,8 @@ from fsdp_profile.capture.last_words import grace
 from fsdp_profile.capture.options import Options
 from fsdp_profile.errors import MissingExtraError, UsageError
 
-_ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-_SIGNAL_EXIT = 128  # shells report death by signal n as 128 + n
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+SIGNAL_EXIT = 128  # shells report death by signal n as 128 + n
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,16 +82,16 @@ def launch(job: Job, *, run_dir: Path, options: Options, ranks: Callable[[], lis
         except ChildFailedError as e:
             return _failed(e)
         except SignalException as e:
-            return Outcome(exit_code=_SIGNAL_EXIT + int(e.sigval), interrupted_by=int(e.sigval))
+            return Outcome(exit_code=SIGNAL_EXIT + int(e.sigval), interrupted_by=int(e.sigval))
         except KeyboardInterrupt:
-            return Outcome(exit_code=_SIGNAL_EXIT + int(signal.SIGINT), interrupted_by=int(signal.SIGINT))
+            return Outcome(exit_code=SIGNAL_EXIT + int(signal.SIGINT), interrupted_by=int(signal.SIGINT))
     return Outcome(exit_code=0, rank_exit_codes=dict.fromkeys(ranks(), 0))
 
 
 @contextmanager
 def _own_signal_handlers() -> Iterator[None]:
     """The agent of torch installs handlers that raise and leaves them; put the former ones back."""
-    before = {number: signal.getsignal(number) for number in _ENDING_SIGNALS}
+    before = {number: signal.getsignal(number) for number in ENDING_SIGNALS}
     try:
         yield
     finally:
@@ -102,7 +102,7 @@ def _own_signal_handlers() -> Iterator[None]:
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """Finish what is short and must be whole (tables, the manifest) although signals keep coming."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _ENDING_SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
     try:
         yield
     finally:
@@ -123,7 +123,7 @@ def _failed(error: Any) -> Outcome:
     codes = {r: int(f.exitcode) for r, f in error.failures.items()}
     code = int(first.exitcode)
     return Outcome(
-        exit_code=code if code >= 0 else _SIGNAL_EXIT - code, first_failed_rank=int(rank), rank_exit_codes=codes
+        exit_code=code if code >= 0 else SIGNAL_EXIT - code, first_failed_rank=int(rank), rank_exit_codes=codes
     )
 
 
@@ -134,7 +134,7 @@ def _environment(run_dir: Path, options: Options) -> Iterator[None]:
         layout.ENV_RUN_DIR: str(run_dir.resolve()),
         layout.ENV_AGENT_PID: str(os.getpid()),
         layout.ENV_OPTIONS: options.to_json(),
-        "PYTHONPATH": os.pathsep.join([str(layout.injection_dir()), *filter(None, [os.environ.get("PYTHONPATH")])]),
+        "PYTHONPATH": layout.injected_path(os.environ.get("PYTHONPATH")),
     }
     before = {name: os.environ.get(name) for name in added}
     os.environ.update(added)

@@ -10,6 +10,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -18,7 +19,9 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 class Patcher:
     """Wraps functions, remembers what was lost and undoes itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_late: bool = False) -> None:
+        self._is_late = is_late
+        """The modules were imported before: names that others took from them are exchanged too."""
         self.lost: dict[str, str] = {}
         """Feature -> why it is not recorded."""
         self._undo: list[tuple[Any, str, Any, Any]] = []
@@ -56,8 +59,9 @@ class Patcher:
             _skip_by_dynamo(wrapper)
             functools.update_wrapper(wrapper, original)
             installed = staticmethod(wrapper) if isinstance(static, staticmethod) else wrapper
-            setattr(owner, last, installed)
-            self._undo.append((owner, last, static, installed))
+            for place in (owner, *(_takers(last, static, owner) if self._is_late and owner is module else ())):
+                setattr(place, last, installed)
+                self._undo.append((place, last, static, installed))
             return True
         if not optional:
             self.lose(feature, f"{attribute} is not in {modules[0]} of this torch")
@@ -69,6 +73,12 @@ class Patcher:
             owner, name, original, installed = self._undo.pop()
             if inspect.getattr_static(owner, name, None) is installed:
                 setattr(owner, name, original)
+
+
+def _takers(name: str, function: Any, owner: ModuleType) -> list[ModuleType]:
+    """Modules of torch that took a function from its module by `from module import name`."""
+    modules = [module for key, module in list(sys.modules.items()) if key.split(".")[0] == "torch"]
+    return [m for m in modules if m is not owner and getattr(m, "__dict__", {}).get(name) is function]
 
 
 def _import(name: str) -> Any:

@@ -42,9 +42,18 @@ from fsdp_profile.schema import Category, Phase
 class Session:
     """Everything that records in one rank's process."""
 
-    def __init__(self, run_dir: Path, rank: int, options: Options, *, recorder: Recorder | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: Path,
+        rank: int,
+        options: Options,
+        *,
+        recorder: Recorder | None = None,
+        is_late: bool = False,
+        world_size: int | None = None,
+    ) -> None:
         self.options = options
-        self.patcher = Patcher()
+        self.patcher = Patcher(is_late=is_late)
         self.recorder = recorder or Recorder()
         self.units = UnitRegistry()
         self.tracker = StepTracker(self._step_ended)
@@ -82,9 +91,14 @@ class Session:
         self._is_over = False
         self._is_closing = False
         self._pid = os.getpid()
-        self.writer.write("rank", process_facts(rank))
-        atexit.register(self._process_ends)
+        self.writer.write("rank", process_facts(rank, world_size))
+        atexit.register(self.process_ends)
         os.register_at_fork(after_in_child=self._forked)
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """False in a fork of the process that it records."""
+        return os.getpid() == self._pid
 
     def _forked(self) -> None:
         """A forked child records nothing, and must not hang when it ends.
@@ -190,6 +204,18 @@ class Session:
         if self.recorder.phase is not Phase.BACKWARD and self.recorder.is_quiet():
             self._flush(self.recorder.step, in_step=True)
 
+    def step_told(self) -> None:
+        """The script says that a step ended."""
+        self._step_ended(now())
+
+    def end(self) -> None:
+        """End the recording, or have it end at the first moment at which it may."""
+        if not self._is_over:
+            self.recorder.close_spans()
+            self.recorder.enabled = False
+            self._is_closing = True
+            self._close_window()
+
     def _step_ended(self, end_ns: int) -> None:
         recorder = self.recorder
         if not recorder.enabled:
@@ -218,11 +244,11 @@ class Session:
         elif self.cpu_window is not None:
             self.cpu_window.pause()
 
-    def _process_ends(self) -> None:
+    def process_ends(self) -> None:
         """At exit, also after an exception; a forked child that inherited us does nothing."""
-        if os.getpid() != self._pid:
+        if not self.is_of_this_process:
             return
-        failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or _under_way()
         self.recorder.close_spans()
         self._finish("process ended")
         if self.bare_steps.ends:
@@ -358,6 +384,17 @@ class Session:
                 **library_facts(),
             },
         )
+
+
+def _under_way() -> BaseException | None:
+    """What ends a child of multiprocessing: it comes to its end while the exception is handled.
+
+    `mp.spawn` turns an exception into sys.exit(1), and the exception into what that came from.
+    """
+    ending = sys.exc_info()[1]
+    if isinstance(ending, SystemExit):
+        return ending.__context__ if ending.code else None
+    return ending
 
 
 def _is_grad_enabled() -> bool:

@@ -25,6 +25,8 @@ class StepTracker:
         self._last: weakref.ref[Any] | None = None
         self.depth = 0
         """Optimizer steps under way, one inside another."""
+        self.is_by_hand = False
+        """The script says itself where its steps end: optimizers do not count."""
         self._cycle_known = False
         self._cycle: set[int] = set()
         self._seen: set[int] = set()
@@ -88,4 +90,5 @@ class StepTracker:
     def _end_step(self, end_ns: int) -> None:
         self._pending = False
         self._seen.clear()
-        self._on_boundary(end_ns)
+        if not self.is_by_hand:
+            self._on_boundary(end_ns)

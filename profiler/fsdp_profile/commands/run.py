@@ -13,11 +13,13 @@ under each, the losses are checked against each other, and the runs compared.
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from fsdp_profile.commands._strategies import Recorded, record_each
+from fsdp_profile.errors import UsageError
 
 _TORCHRUN_TEXT = ("--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr")
 _TORCHRUN_NUMBERS = ("--node-rank", "--master-port", "--max-restarts")
@@ -27,8 +29,12 @@ _MAX_WARNINGS = 5  # printed after a run; the manifest has all
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile run`."""
     parser.add_argument(
-        "-n", "--nproc-per-node", default="gpu", metavar="N",
-        help="ranks on this machine: a number, gpu (one for each device; without any: 2) or cpu",
+        "-n", "--nproc-per-node", metavar="N",
+        help="ranks on this machine: a number, gpu (the default: one for each device; without any: 2) or cpu",
+    )  # fmt: skip
+    parser.add_argument(
+        "--own-launcher", action="store_true",
+        help="the script starts its ranks itself: run it once (seen without this for mp.spawn, torchrun, accelerate)",
     )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="DIR", help="the run directory (default: runs/<name>)")
     parser.add_argument(
@@ -51,44 +57,106 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(option, metavar="X", help="as in torchrun")
     for option in _TORCHRUN_NUMBERS:
         parser.add_argument(option, metavar="N", type=int, help="as in torchrun")
-    parser.add_argument("script", help="the training script (or module with -m)")
+    parser.add_argument("script", help="the training script (or module with -m), or a launcher's command: torchrun ...")
     parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
 
 
 def run(args: argparse.Namespace) -> int:
     """Record; the exit code is the script's own."""
+    from fsdp_profile.commands._launchers import as_rank, command_of, is_rank
+
     _check_script(args)
+    if is_rank():
+        return as_rank(args, _options(args, _only_strategy(args)))
+    command = command_of(args)
     if args.strategies:
+        if command is not None:
+            raise UsageError(f"--as starts the ranks itself, but {command[1]} starts them here; give -n if it does not")
         return record_each(args, _world_size(args), _record)
-    return _record(args).exit_code
+    return (_record(args) if command is None else _run_once(args, *command)).exit_code
+
+
+def _only_strategy(args: argparse.Namespace) -> str:
+    """Inside somebody else's launcher: it starts the ranks once."""
+    if len(args.strategies or ()) > 1:
+        raise UsageError("--as can be given once only inside a launcher, which starts the ranks once")
+    return str(args.strategies[0]) if args.strategies else ""
 
 
 def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
-    """Record one run, as the script wraps it or under a strategy."""
-    from fsdp_profile.capture.launch import launch, prepare, undisturbed
-    from fsdp_profile.errors import FsdpProfileError
-    from fsdp_profile.ingest.finalize import finalize
-    from fsdp_profile.ingest.manifest import write_manifest
+    """The usual way: as many processes as ranks, through torchrun's agent; as the script wraps, or under a strategy."""
+    from fsdp_profile.capture.launch import launch, prepare
     from fsdp_profile.layout import ranks_in
 
     options = _options(args, strategy)
-    nproc = _nproc(args.nproc_per_node)
+    nproc = _nproc(args.nproc_per_node or "gpu")
     world_size = _world_size(args)
     job = prepare(
         script=[*(["-m"] if args.module else []), args.script, *args.script_args],
         torchrun_args=[f"--nproc-per-node={nproc}", *_torchrun_args(args)],
     )
+    if _nodes(args.nnodes) > 1:
+        return _record_node(args, job, options, world_size)
     run_dir = _claim(args, world_size)
     started = _started(args, run_dir, world_size, strategy)
-    write_manifest(run_dir, started)
     how = f" as {strategy}" if strategy else ""
     _say(f"recording {args.script}{how} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
     outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    return _finish(run_dir, started, outcome, world_size=world_size)
+
+
+def _record_node(args: argparse.Namespace, job: Any, options: Any, world_size: int) -> Recorded:
+    """The same on one of several nodes: they may share the folder, and whoever reads it last finishes the manifest."""
+    from fsdp_profile.capture.join import join_run, key_of_nodes
+    from fsdp_profile.capture.launch import launch, undisturbed
+    from fsdp_profile.ingest.finalize import finish
+    from fsdp_profile.ingest.manifest import read_manifest
+    from fsdp_profile.layout import ranks_in
+
+    told_alike = (args.rdzv_id, args.rdzv_endpoint, args.master_addr, str(args.master_port or ""))
+    run_dir = join_run(
+        args.output,
+        world_size=world_size,
+        script=args.script,
+        script_args=list(args.script_args),
+        command=["fsdp-profile", *sys.argv[1:]],
+        key=key_of_nodes(*told_alike),
+    )
+    _say(f"recording {args.script} on this node of {_nodes(args.nnodes)} into {run_dir}")
+    outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    with undisturbed():
+        manifest = finish(run_dir, read_manifest(run_dir))
+    _tell(run_dir, manifest, outcome)
+    return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
+
+
+def _run_once(args: argparse.Namespace, command: list[str], why: str) -> Recorded:
+    """One process, which starts the ranks itself."""
+    from dataclasses import replace
+
+    from fsdp_profile.capture.own_launcher import launch_tree
+    from fsdp_profile.layout import ranks_in
+
+    options = _options(args, "")
+    run_dir = _claim(args, None)
+    started = _started(args, run_dir, 0, "")
+    _say(f"recording {args.script} into {run_dir}; it is run once, for {why} starts its ranks")
+    outcome = launch_tree(command, run_dir=run_dir, options=options)
+    if outcome.exit_code == 0:
+        outcome = replace(outcome, rank_exit_codes=dict.fromkeys(ranks_in(run_dir), 0))
+    return _finish(run_dir, started, outcome, world_size=None)
+
+
+def _finish(run_dir: Path, started: Any, outcome: Any, *, world_size: int | None) -> Recorded:
+    """Tables, manifest, and how it went; the script's exit code counts, whatever became of its recording."""
+    from fsdp_profile.capture.launch import undisturbed
+    from fsdp_profile.errors import FsdpProfileError
+    from fsdp_profile.ingest.finalize import finalize_attempts
+
     try:
         with undisturbed():
-            manifest = finalize(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
-            write_manifest(run_dir, manifest)
-    except FsdpProfileError as e:  # the script's exit code counts, whatever became of its recording
+            manifest = finalize_attempts(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+    except FsdpProfileError as e:
         _say(f"{e}; what was recorded is kept in {run_dir}")
         return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
     _tell(run_dir, manifest, outcome)
@@ -129,13 +197,12 @@ def _say(line: str) -> None:
 def _check_script(args: argparse.Namespace) -> None:
     from fsdp_profile.errors import InputError
 
-    if not args.module and not Path(args.script).is_file():
+    if not args.module and not Path(args.script).is_file() and shutil.which(args.script) is None:
         what = "is a folder" if Path(args.script).is_dir() else "no such file"
         raise InputError(f"{args.script}: {what}; give the training script's path")
 
 
 def _nproc(text: str) -> int:
-    from fsdp_profile.errors import UsageError
 
     if text.isdecimal() and int(text) >= 1:
         return int(text)
@@ -159,7 +226,6 @@ def _device_count() -> int:
 
 
 def _nodes(text: str | None) -> int:
-    from fsdp_profile.errors import UsageError
 
     highest = (text or "1").split(":")[-1]
     if not highest.isdecimal() or int(highest) < 1:
@@ -168,12 +234,11 @@ def _nodes(text: str | None) -> int:
 
 
 def _world_size(args: argparse.Namespace) -> int:
-    return _nproc(args.nproc_per_node) * _nodes(args.nnodes)
+    return _nproc(args.nproc_per_node or "gpu") * _nodes(args.nnodes)
 
 
 def _options(args: argparse.Namespace, strategy: str) -> Any:
     from fsdp_profile.capture.options import Options
-    from fsdp_profile.errors import UsageError
     from fsdp_profile.humanize import bytes_of
 
     first, _, last = args.steps.partition(":")
@@ -201,18 +266,19 @@ def _torchrun_args(args: argparse.Namespace) -> list[str]:
     return [f"--{name.replace('_', '-')}={value}" for name, value in given if value is not None]
 
 
-def _claim(args: argparse.Namespace, world_size: int) -> Path:
+def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
     from fsdp_profile.layout import claim_run_dir, default_run_dir
 
     return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
 
 
 def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy: str) -> Any:
+    """The manifest of a run that has begun, written."""
     from datetime import datetime
 
-    from fsdp_profile.ingest.manifest import Manifest
+    from fsdp_profile.ingest.manifest import Manifest, write_manifest
 
-    return Manifest(
+    started = Manifest(
         name=run_dir.resolve().name,
         created=datetime.now().astimezone().isoformat(timespec="seconds"),
         command=["fsdp-profile", *sys.argv[1:]],
@@ -222,6 +288,8 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy:
         extra={"as": strategy} if strategy else {},
         warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
     )
+    write_manifest(run_dir, started)
+    return started
 
 
 def _failure_line(manifest: Any, rank: int | None, exit_code: int) -> str:

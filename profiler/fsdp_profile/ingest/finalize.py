@@ -3,6 +3,8 @@
 Nothing is deleted, and a rank that cannot be converted does not stop the others.
 """
 
+import contextlib
+import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -12,16 +14,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from fsdp_profile import layout
-from fsdp_profile.errors import FsdpProfileError
+from fsdp_profile.errors import FsdpProfileError, OutputError
 from fsdp_profile.ingest.capture_log import CaptureLog
 from fsdp_profile.ingest.convert import convert_rank
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt
+from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
 from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.schema import Ending
 
+NOBODY_JOINED: Final = "nothing distributed was seen: no process joined a process group"
+SILENT_S: Final = 3600.0  # a rank elsewhere that wrote nothing for so long is taken for dead
 WARM_UP_STEPS: Final = 2  # the first allocates, makes the optimizer's states and starts Kineto
 MIN_STEPS: Final = 3  # fewer have no median worth the name
 _POOL_FROM_BYTES = 64 << 20  # below this one process converts all ranks faster than workers start
@@ -51,8 +56,8 @@ class RankFacts:
 
 
 def finalize(
-    run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int,
-    progress: Callable[[int, int], None] | None = None,
+    run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int | None = None,
+    is_foreign: bool = False, progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:  # fmt: skip
     """Convert every local rank and return the finished manifest (not written yet).
 
@@ -60,7 +65,8 @@ def finalize(
         run_dir: the run directory.
         started: the manifest as it was when the job began.
         exit_codes: exit code by global rank, as far as the launcher knows; negative for a signal.
-        world_size: ranks of the job.
+        world_size: ranks of the job; None where only the ranks themselves know.
+        is_foreign: another launcher waited for the ranks, so no exit code is known.
         progress: told (ranks done, ranks).
     """
     begin = time.perf_counter_ns()
@@ -70,15 +76,75 @@ def finalize(
         facts.append(found)
         if progress is not None:
             progress(done, len(ranks))
+    is_told = world_size is not None
+    if world_size is None:
+        world_size = max((int(f.process.get("world_size", 1)) for f in facts if f.process), default=0)
     receipt = _receipt(run_dir, facts, time.perf_counter_ns() - begin)
-    records = [_rank_record(f, exit_codes.get(f.rank)) for f in facts]
+    records = [_rank_record(f, exit_codes.get(f.rank), is_foreign=is_foreign) for f in facts]
     seen = {record.rank for record in records}
     records += [
         RankRecord(rank=r, ending=Ending.UNKNOWN, exit_code=exit_codes.get(r), message="recorded nothing here")
         for r in range(world_size)
         if r not in seen
     ]
-    return _manifest(started, facts, records, receipt, world_size)
+    finished = _manifest(started, facts, records, receipt, world_size)
+    return finished if is_told or facts else msgspec.structs.replace(finished, warnings=[NOBODY_JOINED])
+
+
+def finalize_attempts(
+    run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int | None = None
+) -> Manifest:
+    """Finalize a run, and every elastic restart of it as a run of its own; the first one's manifest. All are written.
+
+    The launcher's exit codes are those of the last attempt.
+
+    Raises:
+        OutputError: a manifest cannot be written.
+    """
+    restarts = layout.attempts_in(run_dir)
+    first = finalize(run_dir, started, exit_codes={} if restarts else exit_codes, world_size=world_size)
+    if restarts:
+        names = ", ".join(path.name for path in restarts)
+        warning = f"the job was started again; each restart is a run of its own in this folder: {names}"
+        first = msgspec.structs.replace(first, warnings=[warning, *first.warnings])
+    write_manifest(run_dir, first)
+    for path in restarts:
+        codes = exit_codes if path == restarts[-1] else {}
+        again = msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
+        write_manifest(path, finalize(path, again, exit_codes=codes, world_size=world_size))
+    return first
+
+
+def finish(run_dir: Path, started: Manifest) -> Manifest:
+    """The manifest of a run that nobody finished, because its ranks had somebody else's launcher; written if it can be.
+
+    While ranks may still run, or where the folder cannot be written, it is made again at every reading.
+    """
+    finished = finalize(run_dir, started, exit_codes={}, world_size=started.world_size or None, is_foreign=True)
+    if any(_may_run(run_dir, record) for record in finished.ranks):
+        return finished
+    extra = {key: value for key, value in finished.extra.items() if key != layout.UNFINISHED}
+    finished = msgspec.structs.replace(finished, extra=extra)
+    with contextlib.suppress(OutputError):
+        write_manifest(run_dir, finished)
+    return finished
+
+
+def _may_run(run_dir: Path, record: RankRecord) -> bool:
+    """Whether a rank that wrote no end may still run: here its process tells, elsewhere how long its log is silent.
+
+    Of a rank that left nothing here yet, the manifest's age tells.
+    """
+    if record.ending is not Ending.UNKNOWN:
+        return False
+    if record.host == platform.node():
+        return Path(f"/proc/{record.pid}").exists()
+    log = layout.capture_log(run_dir, record.rank)
+    try:
+        written_s = (log if log.exists() else run_dir / layout.MANIFEST).stat().st_mtime
+    except OSError:
+        return False
+    return time.time() - written_s < SILENT_S
 
 
 def _convert_all(run_dir: Path, ranks: list[int]) -> Any:
@@ -120,8 +186,10 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
     )
 
 
-def _rank_record(facts: RankFacts, exit_code: int | None) -> RankRecord:
+def _rank_record(facts: RankFacts, exit_code: int | None, *, is_foreign: bool) -> RankRecord:
     ending, message = _ending(facts, exit_code)
+    if ending is Ending.UNKNOWN and is_foreign and facts.end is not None:
+        ending = Ending.COMPLETED
     end = facts.known
     return RankRecord(
         rank=facts.rank,
@@ -197,7 +265,7 @@ def _manifest(
         "not_recorded": _not_recorded(facts, end),
         "warnings": _warnings(facts, world_size),
         "receipt": receipt,
-        "complete": bool(facts) and all(r.exit_code == 0 for r in records) and not was_lost,
+        "complete": bool(facts) and all(r.ending is Ending.COMPLETED for r in records) and not was_lost,
     }
     optimizers = next((f.optimizers for f in facts if f.optimizers), [])
     notes = next((f.rewrapped for f in facts if f.rewrapped), [])

@@ -94,7 +94,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = []
     receipt: Receipt = Receipt()
     complete: bool = False
-    """Every rank came to its end with exit code 0 and all that was recorded could be read."""
+    """Every rank came to its end (Ending.COMPLETED) and all that was recorded could be read."""
     extra: dict[str, Any] = {}
 
 

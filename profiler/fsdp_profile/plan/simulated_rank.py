@@ -104,7 +104,7 @@ def main(config_text: str, script: list[str]) -> int:
     no_cuda = sys.modules.get("fsdp_profile.plan.no_cuda")
     result["cuda_as_cpu"] = bool(no_cuda is not None and no_cuda.asked)
     result["steps"] = min(session.recorder.step, steps)
-    session._process_ends()
+    session.process_ends()
     (run_dir / RESULT).write_text(json.dumps(result))
     sys.stdout.flush()
     os._exit(0 if result["steps"] else 1)  # no destructors of groups that never were

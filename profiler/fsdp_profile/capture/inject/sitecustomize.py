@@ -1,7 +1,8 @@
 """Loaded by Python at start-up in every process below `fsdp-profile run`; arms the capture in the ranks only.
 
 It first runs the sitecustomize it stands in front of, then takes itself off sys.path and PYTHONPATH again, so that
-the script sees the environment it was started with.
+the script sees the environment it was started with. Where the script starts its ranks itself it stays on PYTHONPATH,
+for its descendants.
 """
 
 import os
@@ -16,6 +17,8 @@ def _is_here(entry: str) -> bool:
 
 def _restore_path() -> None:
     sys.path[:] = [entry for entry in sys.path if not _is_here(entry)]
+    if os.environ.get("FSDP_PROFILE_TREE"):
+        return
     entries = [e for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e and not _is_here(e)]
     if entries:
         os.environ["PYTHONPATH"] = os.pathsep.join(entries)
@@ -36,9 +39,15 @@ def _run_other_sitecustomize() -> None:
 
 
 def _arm() -> None:
-    if os.environ.get("FSDP_PROFILE_AGENT_PID") != str(os.getppid()):
+    is_in_tree = os.environ.get("FSDP_PROFILE_TREE")
+    if not is_in_tree and os.environ.get("FSDP_PROFILE_AGENT_PID") != str(os.getppid()):
         return
     try:
+        if is_in_tree:
+            from fsdp_profile.capture.lazily import in_tree, wait_for_group
+
+            wait_for_group(in_tree)
+            return
         from fsdp_profile.capture.arm import arm
 
         arm()

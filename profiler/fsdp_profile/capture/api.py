@@ -1,0 +1,83 @@
+"""Record from inside a script: `with profile() as recording: ... recording.step()`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsdp_profile.errors import UsageError
+
+if TYPE_CHECKING:
+    from fsdp_profile.capture.session import Session
+
+
+class Recording:
+    """The recording of this rank while `profile` is open."""
+
+    def __init__(self, run_dir: Path, session: "Session") -> None:
+        self._session = session
+        self.run_dir = run_dir
+        """The run directory, the same in every rank."""
+
+    def step(self) -> None:
+        """A training step ended.
+
+        Raises:
+            UsageError: optimizers tell where steps end, for `profile` was entered without by_hand=True.
+        """
+        if not self._session.tracker.is_by_hand:
+            raise UsageError("step(): optimizers tell the steps; enter profile(by_hand=True) to tell them yourself")
+        self._session.step_told()
+
+
+@contextmanager
+def profile(
+    output: Path | str | None = None,
+    *,
+    by_hand: bool = False,
+    kineto: bool = True,
+    allocator: bool = True,
+    stacks: bool = False,
+) -> Iterator[Recording]:
+    """Record this rank while the block runs: every step in it, and the ledger from here on.
+
+    Enter it after `init_process_group` and before the model is built and wrapped: what was allocated before is one
+    block without a name. All ranks enter; no word passes between them. Nothing of the arguments reaches the training.
+
+    Args:
+        output: the run directory (default: a new one below runs/).
+        by_hand: `step()` ends a step; else the optimizer's step does, as without this door.
+        kineto: keep the Kineto trace of every step.
+        allocator: record allocator events.
+        stacks: record the source line of every allocation (slower).
+
+    Raises:
+        UsageError: there is no process group, or this process is recorded already.
+        OutputError: the run directory holds something else, or cannot be written.
+    """
+    import sys
+
+    import torch.distributed as dist
+
+    from fsdp_profile.capture import arm
+    from fsdp_profile.capture.join import join_run
+    from fsdp_profile.capture.options import Options
+
+    if not dist.is_initialized():
+        raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")
+    if arm.is_armed():
+        raise UsageError("profile(): this process is recorded already; one recording a process")
+    run_dir = join_run(
+        Path(output) if output is not None else None,
+        world_size=dist.get_world_size(),
+        script=sys.argv[0],
+        script_args=sys.argv[1:],
+        command=list(getattr(sys, "orig_argv", sys.argv)),
+    )
+    options = Options(last_step=sys.maxsize, kineto=kineto, allocator=allocator, stacks=stacks)
+    session = arm.arm_late(run_dir, options)
+    session.tracker.is_by_hand = by_hand
+    try:
+        yield Recording(run_dir, session)
+    finally:
+        session.end()
