@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,7 @@ LAUNCHER_MODULES: Final = (
 )
 """Modules that, run with -m, start the ranks."""
 
+_FLAGS_WITH_A_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 _STARTERS: Final = ("spawn", "start_processes", "Process")
 _LAUNCHERS: Final = ("torchrun", "accelerate", *LAUNCHER_MODULES)
 _IN_NOTEBOOKS: Final = ("notebook_launcher", "debug_launcher")  # of accelerate
@@ -111,9 +112,28 @@ def launch_tree(command: list[str], *, run_dir: Path, options: Options) -> Outco
 
 
 def python_command(script: list[str]) -> list[str]:
-    """The command that runs a script, or -m and a module, with this interpreter and its flags."""
-    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *flags, *script]
+    """The command that runs a script, or -m and a module, with this interpreter and the flags it was given.
+
+    `-u` counts: torchrun gives it, and a script that writes unbuffered lets other threads run at every print.
+    """
+    return [sys.executable, *interpreter_flags(sys.orig_argv), *script]
+
+
+def interpreter_flags(command: Sequence[str]) -> list[str]:
+    """The flags of Python in its own command line, before the script or -m.
+
+    >>> interpreter_flags(["python", "-u", "-X", "dev", "-m", "fsdp_profile", "run", "-n"])
+    ['-u', '-X', 'dev']
+    """
+    flags: list[str] = []
+    rest = iter(command[1:])
+    for word in rest:
+        if not word.startswith("-") or word in ("-m", "-c", "-"):
+            break
+        flags.append(word)
+        if word in _FLAGS_WITH_A_VALUE:
+            flags.append(next(rest, ""))
+    return flags
 
 
 def _environment(run_dir: Path, options: Options) -> dict[str, str]:
