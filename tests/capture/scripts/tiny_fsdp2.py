@@ -3,6 +3,8 @@
 import argparse
 import os
 import sys
+import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -11,7 +13,9 @@ from torch.distributed.fsdp import fully_shard
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=3)
-parser.add_argument("--end", default="well", choices=["well", "raise", "exit", "kill", "os-exit", "raise-in-forward"])
+parser.add_argument(
+    "--end", default="well", choices=["well", "raise", "exit", "kill", "os-exit", "raise-in-forward", "hang"]
+)
 parser.add_argument("--at-step", type=int, default=2)
 parser.add_argument("--at-rank", type=int, default=1)
 args = parser.parse_args()
@@ -28,7 +32,7 @@ class Odd(nn.Module):
         return x
 
 
-dist.init_process_group("gloo")
+dist.init_process_group("gloo", timeout=timedelta(seconds=4 if args.end == "hang" else 1800))
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(8, 16), Odd(), nn.Linear(16, 8))
 fully_shard(model[0])
@@ -43,6 +47,8 @@ for step in range(args.steps):
         sys.exit(7)
     if is_it and args.end == "os-exit":
         os._exit(5)
+    if is_it and args.end == "hang":
+        time.sleep(600)
     if is_it and args.end == "kill":
         os.kill(os.getpid(), 9)
     Odd.fail = is_it and args.end == "raise-in-forward"
