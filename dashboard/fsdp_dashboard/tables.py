@@ -19,7 +19,7 @@ from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
-from fsdp_profile.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Ending
+from fsdp_profile.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Category, Ending
 
 _DECIMALS = 3
 PREFETCHED = "yes, by whom is not recorded"
@@ -38,7 +38,8 @@ def composition_table(peak: Peak) -> pa.Table:
 
 def comparison_table(found: Comparison, names: Sequence[str]) -> pa.Table:
     """Bytes by category at each run's peak, and each run's change against the baseline; the total last."""
-    shown = [c for c in STACK_ORDER if any(c in run.delta_by_category for run in found.runs)]
+    # UNKNOWN is always told, also where it is nothing.
+    shown = [c for c in STACK_ORDER if c is Category.UNKNOWN or any(c in r.delta_by_category for r in found.runs)]
     rows: dict[str, list[Any]] = {"category": [*map(str, shown), "total"]}
     for name, run in zip(names, found.runs, strict=True):
         sizes = [run.peak.by_category.get(c, 0) for c in shown]

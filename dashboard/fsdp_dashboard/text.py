@@ -6,6 +6,7 @@ A name that comes from a run is put into a code span: no Markdown, TeX, emoji co
 import re
 import shlex
 from collections.abc import Iterable
+from pathlib import Path
 
 from fsdp_dashboard.data import RunFacts
 from fsdp_profile.analysis.across import Across
@@ -57,6 +58,12 @@ def file_name(label: str) -> str:
     'a_b_c'
     """
     return re.sub(r"[^\w.-]", "_", label, flags=re.ASCII).strip(".")[:80] or "run"
+
+
+def path_word(path: Path) -> str:
+    """A path as one word of a shell: below the folder the dashboard was started in, from there."""
+    here = Path.cwd()
+    return shell_word(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def shell_word(text: str) -> str:

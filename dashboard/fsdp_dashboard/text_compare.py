@@ -10,7 +10,7 @@ ALIGNED_BY_PHASE = (
 TOO_FEW = "Choose two runs or more in the sidebar; those without allocator events do not count."
 UNITS = "Parameters, gradients and the buffers they travel in, at each run's own peak."
 NO_UNITS = "no units of the same names in these runs, or parameters whose names were not recorded"
-SENDS = "Sent by a rank if every call is a ring; times are of the worst rank."
+SENDS = "Sent by a rank if every call is a ring; times are the slowest rank's, of the steps after the first."
 
 
 def change(mine: ComparedRun) -> str:

@@ -16,6 +16,7 @@ from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.capture.join import job_key
 from fsdp_profile.capture.own_launcher import how_it_starts_ranks
+from fsdp_profile.commands._launchers import is_command
 from fsdp_profile.ingest.manifest import read_manifest
 from fsdp_profile.schema import Ending, Strategy
 
@@ -132,6 +133,47 @@ def test_what_starts_ranks_is_read_from_the_source(tmp_path: Path, source: str, 
     assert how_it_starts_ranks(script) == found
 
 
+def test_what_is_run_once_is_a_command_and_no_python_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    (tmp_path / "bin").mkdir()
+    for name, first in (("go.sh", "#!/bin/bash"), ("torchrun", "#!/usr/bin/python3"), ("bin/there", "#!/bin/sh"),
+                        ("train.py", "#!/usr/bin/env python3"), ("train", "#!/usr/bin/env python3")):  # fmt: skip
+        (tmp_path / name).write_text(f"{first}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "notes.txt").write_text("#!/bin/bash\n")
+    words = ("go.sh", str(tmp_path / "torchrun"), "there", "train.py", "train", "notes.txt", "absent")
+    assert [is_command(word) for word in words] == [True, True, True, False, False, False, False]
+
+
+def test_a_number_of_ranks_means_ours_whatever_a_pod_s_environment_says(tmp_path: Path) -> None:
+    pod = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "1"}
+    done = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), TINY, env=pod)
+    assert done.returncode == 0, done.stderr
+    assert_whole(load_run(tmp_path / "run"), ranks=2, steps=3, strategy=Strategy.FSDP2)
+
+
+def test_options_that_torchrun_cannot_start_with_are_one_line_and_no_run(tmp_path: Path) -> None:
+    done = fsdp_profile("run", "-n", "1", "--rdzv-backend", "nope", "--rdzv-endpoint", "localhost:0",
+                        "-o", str(tmp_path / "run"), TINY)  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("fsdp-profile: torchrun could not start: ")
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_exit_code_is_the_script_s_also_when_nobody_reads_what_we_say(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nsys.exit(3)\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "fsdp_profile", "run", "-n", "1", "-o", str(tmp_path / "run"), str(script)]
+    done = subprocess.run(command, env=ENVIRONMENT, stderr=writer, timeout=120)
+    os.close(writer)
+    assert done.returncode == 3
+    assert layout.is_run(tmp_path / "run")
+
+
 # -- somebody else's launcher
 
 
@@ -226,7 +268,9 @@ def test_the_key_of_a_job_is_what_its_ranks_share() -> None:
     nodes = {"TORCHELASTIC_RUN_ID": "a b", "MASTER_ADDR": "h0", "MASTER_PORT": "29500", "WORLD_SIZE": "4"}
     assert job_key({**nodes, "LOCAL_WORLD_SIZE": "2"}) == "a_b-h0-29500"
     assert job_key({**nodes, "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "none"}) == "h0-29500"
-    assert job_key({**nodes, "SLURM_JOB_ID": "9"}) == "slurm-9.0"
+    # Several torchruns may follow each other inside one job of the scheduler.
+    assert job_key({**nodes, "SLURM_JOB_ID": "9", "LOCAL_WORLD_SIZE": "2"}) == "a_b-h0-29500"
+    assert job_key({"SLURM_JOB_ID": "9", "WORLD_SIZE": "4"}) == "slurm-9.0"
     assert job_key({**nodes, "LOCAL_WORLD_SIZE": "4"}).endswith(f"-{os.getppid()}")
 
 

@@ -79,7 +79,7 @@ def test_zero2_of_a_run_is_what_fsdp_makes_of_it(capsys: pytest.CaptureFixture[s
 def test_the_document_of_a_search(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, *PAGES["gpus"], "--as", "fsdp")
     assert [(f["strategy"], f["world_size"], f["batch"]) for f in found["found"]] == [("fsdp", 4, None)]
-    assert found["found"][0]["reason"].startswith("2 ranks would need ")
+    assert found["found"][0]["reason"].startswith("3 ranks would need ")
 
 
 def test_the_document_from_a_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def test_what_is_taken_out_is_shown_before_anything_is_shared(opened, private_ru
     rows = {row["what"]: row for row in app.dataframe[0].value.to_dict("records")}
     assert rows["hosts"]["such as"] == SECRET and rows["hosts"]["becomes"].startswith("host_")
     assert rows["script arguments"]["becomes"] == "(nothing)"
-    assert "fsdp-profile export private -o run.fsdpz --redact" in said(app)
+    assert f"fsdp-profile export {private_run.path} -o run.fsdpz --redact" in said(app)
     app.toggle(key="hide_modules").set_value(True).run()
     assert "module names" in {row["what"] for row in app.dataframe[0].value.to_dict("records")}
     app.text_input(key="pseudonym_key").set_value("k").run()
@@ -47,7 +47,7 @@ def test_without_redaction_the_page_says_what_the_file_holds(opened, private_run
     app.toggle(key="redact").set_value(False).run()
     assert not app.dataframe
     assert "host names, paths, the command line" in said(app)
-    assert "fsdp-profile export private -o run.fsdpz" in said(app) and "--redact" not in said(app)
+    assert f"fsdp-profile export {private_run.path} -o run.fsdpz" in said(app) and "--redact" not in said(app)
 
 
 @pytest.mark.parametrize("ending", data_share.FORMATS)
@@ -68,7 +68,7 @@ def test_a_page_of_two_runs_compares_them(opened, private_run):
     app = opened(private_run.path, other.path, page="share")
     app.selectbox(key="format").set_value(".html").run()
     assert not app.exception and not app.error
-    assert "fsdp-profile export private other -o run.html --redact" in said(app)
+    assert f"fsdp-profile export {private_run.path} {other.path} -o run.html --redact" in said(app)
     refs = [data.RunRef(label=r.name, path=r.path, stamp=(1, 1)) for r in (private_run, other)]
     assert b"What changed" in data_share.file_of(refs, ".html", Redaction())
 

@@ -94,6 +94,7 @@ def onward(chosen: Selection) -> None:
     row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
     row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
     row.page_link("views/share.py", label="Share", icon=":material/share:", query_params=to)
+    row.page_link("views/whatif.py", label="What if", icon=":material/tune:", query_params=to)
 
 
 def alone(ref: RunRef, run: RunFacts) -> None:

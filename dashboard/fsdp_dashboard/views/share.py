@@ -83,7 +83,7 @@ def download(refs: Sequence[RunRef], ending: str, how: Redaction | None) -> None
 
 def command(refs: Sequence[RunRef], ending: str, how: Redaction | None) -> str:
     """The same by `fsdp-profile export`."""
-    words = ["fsdp-profile export", *(text.shell_word(ref.label) for ref in refs), f"-o run{ending}"]
+    words = ["fsdp-profile export", *(text.path_word(ref.path.absolute()) for ref in refs), f"-o run{ending}"]
     if how is not None:
         words.append("--redact")
         words += ["--hide-modules" + (" KEY" if how.key else "")] if how.hide_modules else []

@@ -15,7 +15,7 @@ from fsdp_profile.analysis.side_by_side import Row, StepCost
 from fsdp_profile.errors import InputError
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import CATEGORIES, Category, Strategy
+from fsdp_profile.schema import CATEGORIES, Category, Ending, Strategy
 
 CATEGORY_WORDS: Final = {
     Category.SHARDED_PARAM: "parameters",
@@ -98,7 +98,7 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
             saved_bytes=base.allocated_bytes - found.allocated_bytes,
             reduction_ratio=(base.allocated_bytes - found.allocated_bytes) / base.allocated_bytes,
             delta_by_category=_delta(base, found),
-            cost=side_by_side.step_cost(run, rank=found.rank),
+            cost=side_by_side.step_cost(run, rank=side_by_side.slowest_rank(run)),
             losses=agreement(run, runs[chosen]) if run is not runs[chosen] else None,
         )
         for run, found in zip(runs, peaks, strict=True)
@@ -186,7 +186,7 @@ def _shard_size(run: Run, rank: int) -> int:
 
 def differences(runs: list[Run], base: Run) -> list[str]:
     """Why runs may not be comparable with one of them: each line names one thing that differs."""
-    found = []
+    found = [f"{run.name} is not complete: its peak is what was seen" for run in runs if _was_cut_off(run)]
     for run in runs:
         if run is base:
             continue
@@ -203,6 +203,11 @@ def differences(runs: list[Run], base: Run) -> list[str]:
         )
         found += [f"{name}: {a} in {run.name}, {b} in {base.name}" for name, a, b in facts if a != b]
     return found
+
+
+def _was_cut_off(run: Run) -> bool:
+    """A rank of it failed; an imported run's files do not tell."""
+    return any(record.ending not in (Ending.COMPLETED, Ending.IMPORTED) for record in run.manifest.ranks)
 
 
 def _dtypes(run: Run) -> str:

@@ -80,8 +80,14 @@ def by_unit(runs: Sequence[Run], peaks: Sequence[Peak]) -> list[Row]:
     return [Row(name=name, sizes_bytes=size) for name, size in zip(names, sizes, strict=True)]
 
 
+def slowest_rank(run: Run) -> int:
+    """The rank with the longest median step; the first one where no times are known."""
+    medians = {rank: rank_summary(run, rank=rank).median_step_ns or 0 for rank in run.ranks}
+    return max(run.ranks, key=lambda rank: (medians[rank], -rank))
+
+
 def step_cost(run: Run, *, rank: int) -> StepCost:
-    """What a step of one rank costs."""
+    """What a step of one rank costs: medians of the complete steps after the first."""
     moved = step_traffic(run, rank=rank)
     steps = run.table("steps", rank=rank)
     complete = numbers(steps, "step")[steps.column("complete").to_numpy(zero_copy_only=False)]

@@ -8,7 +8,7 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from fsdp_profile import layout
-from fsdp_profile.capture import checkpointing, fsdp1, fsdp2, rewrap
+from fsdp_profile.capture import checkpointing, fsdp1, fsdp2, gloo_exit, rewrap
 from fsdp_profile.capture.cpu_window import quiet_kineto
 from fsdp_profile.capture.facts import note_backend
 from fsdp_profile.capture.loop import SHARDED_SCALER
@@ -75,6 +75,7 @@ def _hook_imports(session: Session) -> None:
     fsdp1_hooks, fsdp2_hooks = session.fsdp1, session.fsdp2
     imports.when(C10D, session.collectives_imported)
     imports.when(C10D, lambda module: _watch_backend(session, module))
+    imports.when(C10D, gloo_exit.install)
     imports.when("torch.nn.parallel.distributed", lambda _: session.ddp.install())
     imports.when(fsdp1.FLAT_PARAM[0], lambda _: fsdp1_hooks.install_flat_param())
     imports.when(fsdp1.RUNTIME[0], lambda _: fsdp1_hooks.install_runtime())

@@ -21,7 +21,8 @@ from fsdp_profile.schema import SCHEMA_VERSION
 
 def job_key(environ: Mapping[str, str]) -> str:
     """The key of the job this process is a rank of; see [Note: The key of a job]."""
-    if environ.get("SLURM_JOB_ID"):
+    # Inside a job several torchruns may follow each other: theirs is the nearer launcher.
+    if environ.get("SLURM_JOB_ID") and "TORCHELASTIC_RUN_ID" not in environ:
         return f"slurm-{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID', '0')}"
     if environ.get("LOCAL_WORLD_SIZE", environ.get("WORLD_SIZE")) == environ.get("WORLD_SIZE"):
         parent = psutil.Process(os.getppid())

@@ -83,6 +83,10 @@ def launch(job: Job, *, run_dir: Path, options: Options, ranks: Callable[[], lis
             return _failed(e)
         except SignalException as e:
             return Outcome(exit_code=SIGNAL_EXIT + int(e.sigval), interrupted_by=int(e.sigval))
+        except (ValueError, RuntimeError, ImportError, OSError) as e:  # before any rank: its options do not work
+            if ranks():
+                raise
+            raise UsageError(f"torchrun could not start: {type(e).__name__}: {str(e).splitlines()[0]}") from e
         except KeyboardInterrupt:
             return Outcome(exit_code=SIGNAL_EXIT + int(signal.SIGINT), interrupted_by=int(signal.SIGINT))
     return Outcome(exit_code=0, rank_exit_codes=dict.fromkeys(ranks(), 0))

@@ -96,8 +96,8 @@ class _Forwarding:
 
     def __call__(self, number: int, _frame: object) -> None:
         self.first = self.first if self.first is not None else number
-        if self.child is not None and number in (signal.SIGTERM, signal.SIGHUP):
-            self.child.send_signal(number)  # a terminal's SIGINT and SIGQUIT reach the child by themselves
+        if self.child is not None and not (number in (signal.SIGINT, signal.SIGQUIT) and _has_terminal()):
+            self.child.send_signal(number)  # from a terminal the child has it already
 
 
 def launch_tree(command: list[str], *, run_dir: Path, options: Options) -> Outcome:
@@ -108,7 +108,16 @@ def launch_tree(command: list[str], *, run_dir: Path, options: Options) -> Outco
     with _forwarded() as forwarding:
         forwarding.child = subprocess.Popen(command, env=_environment(run_dir, options))
         code = forwarding.child.wait()
-    return Outcome(exit_code=code if code >= 0 else SIGNAL_EXIT - code, interrupted_by=forwarding.first)
+    interrupted_by = forwarding.first if code else None  # else it came to its end all the same
+    return Outcome(exit_code=code if code >= 0 else SIGNAL_EXIT - code, interrupted_by=interrupted_by)
+
+
+def _has_terminal() -> bool:
+    """Whether this process stands in the foreground of a terminal, whose signals go to the whole group."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
 
 
 def python_command(script: list[str]) -> list[str]:

@@ -250,6 +250,9 @@ class Session:
             return
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or _under_way()
         self.recorder.close_spans()
+        if failure is None and self.recorder.enabled:
+            with self.patcher.guarded("step ends"):
+                self.tracker.process_ends()
         self._finish("process ended")
         if self.bare_steps.ends:
             self.writer.write("bare_steps", {"ends": self.bare_steps.ends})

@@ -62,6 +62,11 @@ class StepTracker:
             self._cycle.add(id(optimizer))
             self._pending = self._seen >= self._cycle
 
+    def process_ends(self) -> None:
+        """Nothing follows: a cycle of optimizers that was never seen to begin again was whole."""
+        if self._seen and not self._cycle_known and self.depth == 0:
+            self._end_step(self._last_end_ns)
+
     @property
     def optimizers(self) -> list[Any]:
         """Those that are alive."""

@@ -5,14 +5,35 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from fsdp_profile import layout
 
+_LAUNCHERS: Final = ("torchrun", "accelerate", "fabric", "deepspeed")
 
-def is_rank() -> bool:
-    """Whether a launcher (torchrun, srun with RANK, accelerate) started this process as one of its ranks."""
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+def is_rank(args: argparse.Namespace) -> bool:
+    """Whether a launcher (torchrun, srun with RANK, accelerate) started this process as one of its ranks.
+
+    Who gives a number of ranks wants them started here, whatever the environment holds (a pod's, for its nodes).
+    """
+    is_told_otherwise = args.nproc_per_node is not None or args.own_launcher
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and not is_told_otherwise
+
+
+def is_command(word: str) -> bool:
+    """Whether this is a command to run once: on PATH and no file here, or an executable that is no Python script.
+
+    torchrun's own stub is a Python script, and is known by its name.
+    """
+    path = Path(word)
+    if not path.is_file():
+        return shutil.which(word) is not None
+    if path.suffix == ".py" or not os.access(path, os.X_OK):
+        return False
+    with path.open("rb") as file:
+        first = file.readline(200)
+    return path.name in _LAUNCHERS or (first.startswith(b"#!") and b"python" not in first)
 
 
 def as_rank(args: argparse.Namespace, options: Any) -> int:
@@ -54,16 +75,18 @@ def command_of(args: argparse.Namespace) -> tuple[list[str], str] | None:
     """
     from fsdp_profile.capture.own_launcher import LAUNCHER_MODULES, how_it_starts_ranks, python_command
 
-    if not args.module and not Path(args.script).is_file():
-        return [str(shutil.which(args.script)), *args.script_args], args.script
+    if not args.module and is_command(args.script):
+        path = Path(args.script)
+        found = str(path.absolute()) if path.is_file() else str(shutil.which(args.script))
+        return [found, *args.script_args], path.name
     if args.module and args.script in LAUNCHER_MODULES:
         return python_command(_script(args)), args.script
     if args.own_launcher:
         return python_command(_script(args)), "--own-launcher says that it"
     if args.module or args.nproc_per_node is not None:
         return None
-    found = how_it_starts_ranks(Path(args.script))
-    return None if found is None else (python_command(_script(args)), found)
+    word = how_it_starts_ranks(Path(args.script))
+    return None if word is None else (python_command(_script(args)), word)
 
 
 def _script(args: argparse.Namespace) -> list[str]:

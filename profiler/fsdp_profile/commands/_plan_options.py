@@ -181,6 +181,8 @@ def model_for(args: argparse.Namespace) -> ModelSize:
         )  # fmt: skip
     elif any(value is not None for value in (args.hidden, args.seq, args.batch)):
         raise UsageError("activations need --layers, --hidden and --seq together (and --vocab for the logits)")
+    if args.recipe in ("lora", "qlora") and args.trainable is None:
+        raise UsageError(f"--recipe {args.recipe} needs --trainable, the parameters of the adapters")
     unit = _count(args.largest_unit, "--largest-unit")
     if unit is None and args.layers is not None:
         if args.layers < 1:

@@ -13,7 +13,8 @@ under each, the losses are checked against each other, and the runs compared.
 from __future__ import annotations
 
 import argparse
-import shutil
+import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from fsdp_profile.commands._launchers import as_rank, command_of, is_rank
 
     _check_script(args)
-    if is_rank():
+    if is_rank(args):
         return as_rank(args, _options(args, _only_strategy(args)))
     command = command_of(args)
     if args.strategies:
@@ -86,7 +87,7 @@ def _only_strategy(args: argparse.Namespace) -> str:
 def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
     """The usual way: as many processes as ranks, through torchrun's agent; as the script wraps, or under a strategy."""
     from fsdp_profile.capture.launch import launch, prepare
-    from fsdp_profile.layout import ranks_in
+    from fsdp_profile.layout import MANIFEST, ranks_in
 
     options = _options(args, strategy)
     nproc = _nproc(args.nproc_per_node or "gpu")
@@ -101,7 +102,13 @@ def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
     started = _started(args, run_dir, world_size, strategy)
     how = f" as {strategy}" if strategy else ""
     _say(f"recording {args.script}{how} on {nproc} rank{'s' if nproc > 1 else ''} into {run_dir}")
-    outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    try:
+        outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
+    except UsageError:  # torchrun could not start: there is no run
+        (run_dir / MANIFEST).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            run_dir.rmdir()
+        raise
     return _finish(run_dir, started, outcome, world_size=world_size)
 
 
@@ -191,13 +198,17 @@ def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
 
 
 def _say(line: str) -> None:
-    print(f"fsdp-profile: {line}", file=sys.stderr, flush=True)
+    try:
+        print(f"fsdp-profile: {line}", file=sys.stderr, flush=True)
+    except OSError:  # nobody reads us any more: the script's exit code counts all the same
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
 
 
 def _check_script(args: argparse.Namespace) -> None:
+    from fsdp_profile.commands._launchers import is_command
     from fsdp_profile.errors import InputError
 
-    if not args.module and not Path(args.script).is_file() and shutil.which(args.script) is None:
+    if not args.module and not Path(args.script).is_file() and not is_command(args.script):
         what = "is a folder" if Path(args.script).is_dir() else "no such file"
         raise InputError(f"{args.script}: {what}; give the training script's path")
 

@@ -7,6 +7,7 @@ changed ledger, so it may move to another moment. For another number of shards t
 for another layout the units' transient is modelled, and a simulation of the script (`calibrated`) knows more.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -49,7 +50,7 @@ class Target:
 
     def __post_init__(self) -> None:
         for name in ("batch_ratio", "seq_ratio"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name):g}: give a number above 0")
         if self.checkpointing is Checkpointing.SELECTIVE:
             raise UsageError("--ac selective: a recording does not tell scores from the rest; give none or full")
@@ -176,9 +177,9 @@ def _predict_one(
     states = {category: round(float(after[category].max())) for category in STATES}
     row = _row(target.layout, target.world.size, by, states=states, basis=Basis.CALIBRATED)
     is_same = target.layout is sizes.layout
-    is_only_ranks = is_same and target == Target(layout=target.layout, world=target.world)
+    is_as_measured = is_same and target == Target(layout=target.layout, world=target.world) and ratio == 1
     note = f"peak in {str(phases[at]).lower()}" + ("" if is_same else "; the transient of its units is modelled")
-    return replace(row, remark=note, error_ratio=spread if is_only_ranks else None)
+    return replace(row, remark=note, error_ratio=spread if is_as_measured else None)
 
 
 def _is_divided(category: Category, layout: Layout) -> bool:

@@ -24,9 +24,13 @@ def install_process_group(world_size: int, *, recorder: Any) -> None:
     from torch.distributed import device_mesh, distributed_c10d
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
+    from fsdp_profile.plan import no_cuda
+
     def init_process_group(*_args: Any, **_kwargs: Any) -> None:
+        before = list(no_cuda.asked)
         with _disable_current_modes():
             original("fake", store=FakeStore(), rank=0, world_size=world_size)
+        no_cuda.asked[:] = before  # torch itself names a CUDA device here; the script did not
 
     original = distributed_c10d.init_process_group
     _replace(distributed_c10d, "init_process_group", functools.wraps(original)(init_process_group))

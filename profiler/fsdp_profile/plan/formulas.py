@@ -218,10 +218,12 @@ def _gathered(model: ModelSize, recipe: Recipe, layout: Layout, options: Options
             size_bytes=_whole(copies * model.numel),
             source="autocast's copies, alive from forward to backward" if copies else "parameters are whole",
         )  # fmt: skip
-    numbers = f"{options.depth} x {_n(c)} x {unit:,}" if unit is not None else "the largest unit is not known"
+    numbers = "the largest unit is not known"
+    if unit is not None:
+        numbers = f"{_n(c)} x min({options.depth} x {unit:,}, {model.numel:,})"
     return Term(
-        **base, formula="d c U", numbers=numbers,
-        size_bytes=None if unit is None else _whole(options.depth * c * unit),
+        **base, formula="c min(d U, P)", numbers=numbers,
+        size_bytes=None if unit is None else _whole(c * min(options.depth * unit, model.numel)),
         source="the unit at work and those prefetched; what is outside of the blocks stays gathered on top",
     )  # fmt: skip
 

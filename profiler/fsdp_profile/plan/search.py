@@ -11,8 +11,8 @@ from fsdp_profile.plan.formulas import ModelSize, Options, PlanRow, plan_row
 from fsdp_profile.plan.recipes import Recipe
 from fsdp_profile.plan.strategies import Layout, World
 
-WORLD_SIZES: Final = (1, 2, 4, *range(8, 129, 8), *range(256, 4097, 128))
-"""Tried in order: whole nodes of eight from eight on."""
+WORLD_SIZES: Final = (*range(1, 9), *range(16, 129, 8), *range(256, 4097, 128))
+"""Tried in order: every number up to eight, then whole nodes of eight, from 256 on 16 nodes at a time."""
 MAX_BATCH: Final = 1 << 20
 
 
@@ -27,7 +27,7 @@ class Found:
     batch: int | None
     """Sequences of a micro-batch, where that was searched for."""
     reason: str
-    """Why not one less rank, or one more sequence."""
+    """Why not the number of ranks that was tried before it, or one more sequence."""
 
 
 def fewest_ranks(

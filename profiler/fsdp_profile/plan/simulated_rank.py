@@ -122,9 +122,10 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
     import torch
     import torch.distributed
 
-    from fsdp_profile.plan import fake_world, made_up, no_cuda, rewrap
+    from fsdp_profile.plan import fake_world, loaders, made_up, no_cuda, rewrap
 
     fake = bool(config["fake_tensors"])
+    loaders.install()
     fake_world.install_process_group(int(config["world_size"]), recorder=session.recorder if fake else None)
     if config.get("strategy"):
         rewrap.install(config["strategy"], replicas=int(config.get("replicas", 2)))

@@ -60,7 +60,8 @@ def cost_section(runs: Sequence[ComparedRun]) -> RenderableType | None:
         Field(header="of step", cells=[_percent(cost.exposed_ratio) for cost in costs]),
     ]
     key = [Field(header="run", cells=[Name(c.run.name) for c in runs], justify="left")]
-    return Group(heading("Per step", "median of the complete steps, worst rank"), Grid(key=key, groups=[fields]))
+    remark = "median of the steps after the first, slowest rank"
+    return Group(heading("Per step", remark), Grid(key=key, groups=[fields]))
 
 
 def losses_section(found: Comparison) -> RenderableType | None:

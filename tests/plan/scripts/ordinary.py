@@ -15,7 +15,7 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10)
     data = TensorDataset(torch.randn(512, 64), torch.from_numpy(np.random.randint(0, 10, 512)))
-    loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data))
+    loader = DataLoader(data, batch_size=32, sampler=DistributedSampler(data), num_workers=2)
     scaler = torch.amp.GradScaler("cpu")
     for x, y in loader:
         with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -51,6 +51,9 @@ def _arm() -> None:
         from fsdp_profile.capture.arm import arm
 
         arm()
+    except FileExistsError as e:
+        where = e.filename
+        sys.stderr.write(f"fsdp-profile: nothing is recorded in this process: {where} is another run's; give -o DIR\n")
     except Exception as e:
         sys.stderr.write(f"fsdp-profile: nothing is recorded in this process: {type(e).__name__}: {e}\n")
 
