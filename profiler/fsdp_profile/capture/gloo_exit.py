@@ -3,7 +3,7 @@
 [Note: gloo's workers and the GIL] torch 2.13 (seen on CPU, gloo, DDP): a collective issued in backward keeps Python's
 context in its work, so the worker that drops the work needs the GIL. If the script destroys the group within a
 millisecond of its last backward, the main thread joins that worker with the GIL held, and neither goes on. The script
-alone can meet this too; recorded ones met it in about one of twelve runs. A pause without the GIL ends it.
+alone can meet this too; recorded ones met it in about one of six runs of one script. A pause without the GIL ends it.
 """
 
 import functools
