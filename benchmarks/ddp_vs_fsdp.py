@@ -2,10 +2,12 @@
 
 By default 24 blocks of width 3072, 3.03 billion parameters. A machine without a GPU for every rank runs on CPU ranks,
 with a smaller width that fits its memory and a minute or two; which, is said. One script, recorded under both
-strategies by `fsdp-profile run --as ddp --as fsdp`; the losses are checked. What is not measured is marked as estimate.
+strategies by `fsdp-profile run --as ddp --as fsdp`; the losses are checked. The full size is then simulated, by
+`fsdp-profile plan`, and marked as estimate.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -88,8 +90,9 @@ def main() -> None:
     print(f"\n{'ranks':>5}  {'DDP peak':>22}  {'FSDP peak':>22}  {'reduction':>10}  losses")
     print("\n".join(rows))
     if sizes != whole:
-        print(f"\nAt {whole.numel:,} parameters, fp32, ESTIMATE from closed forms, activations not in it:")
-        print("\n".join(closed_forms(whole, ranks=ranks) for ranks in args.ranks))
+        print(f"\nAt {whole.numel:,} parameters, batch {whole.batch} x {whole.seq_len}, fp32:")
+        for ranks in args.ranks:
+            print(simulated(whole, args, ranks=ranks), flush=True)
 
 
 def fitting(whole: Sizes, asked: dict[str, int | None], *, ranks: int) -> Sizes:
@@ -133,17 +136,15 @@ def _row(ranks: int, ddp_bytes: int, fsdp_bytes: int, agree: str) -> str:
     return f"{ranks:>5}  {bytes_text(ddp_bytes):>22}  {bytes_text(fsdp_bytes):>22}  {less:>10}  {agree}"
 
 
-def closed_forms(sizes: Sizes, *, ranks: int) -> str:
-    """States in fp32: DDP keeps parameters, gradients and buckets; FSDP 1/N of the first two and what it gathers.
-
-    Gathered at once: the root, which stays from forward to backward, the block at work with its gradient, the block
-    that is prefetched.
-    """
-    block = 12 * sizes.dim**2 + 4 * sizes.dim
-    root = sizes.numel - sizes.layers * block
-    ddp = 3 * FLOAT_BYTES * sizes.numel
-    fsdp = FLOAT_BYTES * (2 * sizes.numel // ranks + root + 3 * block)
-    return _row(ranks, ddp, fsdp, "estimate")
+def simulated(sizes: Sizes, args: argparse.Namespace, *, ranks: int) -> str:
+    """The same row from `fsdp-profile plan`: the script's own steps without data, in fp32, on no device at all."""
+    command = ["plan", str(SCRIPT), "--world-size", str(ranks), "--as", "ddp", "--as", "fsdp", "--json", "--",
+               *sizes.flags, "--steps", "2", "--optimizer", args.optimizer]  # fmt: skip
+    done = subprocess.run([sys.executable, "-m", "fsdp_profile", *command], capture_output=True, text=True)
+    if done.returncode:
+        return f"{ranks:>5}  not simulated: {done.stderr.strip().splitlines()[-1]}"
+    peaks = {row["strategy"]: row["peak_bytes"] for row in json.loads(done.stdout)["rows"]}
+    return _row(ranks, peaks["ddp"], peaks["fsdp"], "simulated: an ESTIMATE")
 
 
 if __name__ == "__main__":
