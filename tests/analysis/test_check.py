@@ -72,6 +72,13 @@ def test_exposed_is_a_share_of_the_steps():
     assert (found.verdict, found.measured) == (Verdict.BREACH, 0.1)
 
 
+def test_the_share_of_no_complete_step_is_not_recorded():
+    b = RunBuilder().alloc(at=1, size=MIB).step(0, 0, 100, complete=False)
+    b.collective(CollectiveKind.REDUCE_SCATTER, 60, 70).kernel(20, 60)
+    [found] = check(b.build(), limits=Limits(exposed_ratio=0.9)).checks
+    assert found.verdict is Verdict.NOT_RECORDED
+
+
 def test_unknown_is_a_share_of_the_peak():
     run = RunBuilder().alloc(at=1, size=90).alloc(at=2, size=10, category=Category.UNKNOWN).build()
     assert failed(check(run, limits=Limits(unknown_ratio=0.05))) == [

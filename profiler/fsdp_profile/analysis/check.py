@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.breakdown import step_breakdowns
 from fsdp_profile.analysis.check_baseline import against_baseline, slowdown
-from fsdp_profile.analysis.check_facts import facts_of
+from fsdp_profile.analysis.check_facts import complete_steps, facts_of
 from fsdp_profile.analysis.check_result import Check, CheckReport, Verdict, not_recorded
 from fsdp_profile.analysis.compare import differences
 from fsdp_profile.analysis.growth import MIN_STEPS, growth
@@ -128,6 +128,7 @@ def _growth_limit(run: Run, limit: int) -> Check:
 
 
 def _exposed_ratio(run: Run, rank: int) -> float | None:
-    steps = step_breakdowns(run, rank=rank).values()
+    complete = complete_steps(run, rank)
+    steps = [found for step, found in step_breakdowns(run, rank=rank).items() if step in complete]
     span = sum(step.span_ns for step in steps)
     return sum(step.exposed_ns for step in steps) / span if span else None

@@ -117,7 +117,8 @@ def _of_units(run: Run, rank: int, category: str, event: int) -> dict[str, int]:
     return {names[int(u)]: int(size[unit == u].sum()) for u in np.unique(unit) if u != NO_UNIT and int(u) in names}
 
 
-def _complete_steps(run: Run, rank: int) -> list[int]:
+def complete_steps(run: Run, rank: int) -> list[int]:
+    """The training steps of a rank that were seen to their end."""
     steps = run.table("steps", rank=rank)
     complete = steps.column("complete").to_numpy(zero_copy_only=False)
     return [int(step) for step in numbers(steps, "step")[complete] if step >= 0]
@@ -129,7 +130,7 @@ def _units(run: Run) -> dict[str, UnitFacts]:
     for rank in run.ranks:
         units, spans = run.table("units", rank=rank), run.table("unit_spans", rank=rank)
         owner, kind, step = numbers(spans, "unit"), strings(spans, "kind"), numbers(spans, "step")
-        complete = _complete_steps(run, rank)
+        complete = complete_steps(run, rank)
         names = zip(
             numbers(units, "unit"), strings(units, "name"), strings(units, "kind"), numbers(units, "sharded_bytes"),
             strict=True,
@@ -151,7 +152,7 @@ def _units(run: Run) -> dict[str, UnitFacts]:
 def _calls(run: Run) -> dict[CallKey, float]:
     found: dict[CallKey, float] = {}
     for rank in run.ranks:
-        complete = _complete_steps(run, rank)
+        complete = complete_steps(run, rank)
         counts: dict[CallKey, dict[int, int]] = {}
         for row in _counted(run.table("collectives", rank=rank)):
             size = "?" if row["group_size"] is None else row["group_size"]
