@@ -11,18 +11,16 @@ from fsdp_dashboard.charts.labels import (
     byte_axis,
     byte_scale,
     note,
-    share_text,
     short_text,
 )
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.palette import NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.stacked_bars import category_bars
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.humanize import bytes_text, ratio_text
 from fsdp_profile.schema import Category
 
 _BAR_PX: Final = 74
 _FURNITURE_PX: Final = 50
-_TEXT_RATIO: Final = 0.13
-"""A part of the longest bar at least this long has room for its percentage."""
 _CAPACITY_RATIO: Final = 2.5
 """The device's size is drawn when it is at most this many times the highest peak, else only told."""
 
@@ -74,31 +72,18 @@ def composition_figure(bars: list[PeakBar], *, device_total_bytes: int | None = 
         layout["annotations"].append(
             note(text, x=x, y=0, yref="paper", xanchor="right", yanchor="bottom", font={"size": 11})
         )
-    data = [_bars_of(category, bars, scale, highest) for category in categories]
+    data = [_bars_of(category, bars, scale) for category in categories]
     return {"data": data, "layout": layout}
 
 
-def _bars_of(category: Category, bars: list[PeakBar], scale: ByteScale, highest: int) -> Figure:
-    sizes = [bar.peak.by_category.get(category, 0) for bar in bars]
-    shares = [share_text(size, bar.peak.allocated_bytes) for size, bar in zip(sizes, bars, strict=True)]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "x": scale.of(sizes),
-        "y": list(range(len(bars))),
-        "name": str(category),
-        "marker": {"color": COLOURS[category], "line": {"width": 0}},
-        "text": [share if size >= _TEXT_RATIO * highest else "" for size, share in zip(sizes, shares, strict=True)],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "customdata": [
-            (short_text(bar.title), bytes_text(size), share)
-            for bar, size, share in zip(bars, sizes, shares, strict=True)
-        ],
-        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
-        "%{customdata[2]} of its peak<extra></extra>",
-    }
+def _bars_of(category: Category, bars: list[PeakBar], scale: ByteScale) -> Figure:
+    return category_bars(
+        category,
+        titles=[bar.title for bar in bars],
+        sizes=[bar.peak.by_category.get(category, 0) for bar in bars],
+        totals=[bar.peak.allocated_bytes for bar in bars],
+        scale=scale,
+    )
 
 
 def _bar_title(bar: PeakBar, row: int) -> Figure:

@@ -12,17 +12,15 @@ from fsdp_dashboard.charts.labels import (
     byte_scale,
     note,
     plot_text,
-    share_text,
     short_text,
 )
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.palette import NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.stacked_bars import category_bars
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.schema import Category
 
 _BAR_PX: Final = 62
 _FURNITURE_PX: Final = 56
-_TEXT_RATIO: Final = 0.13
-"""A part of the longest bar at least this long has room for its percentage."""
 _DRAWN_RATIO: Final = 4.0
 """The device's memory is drawn when it is at most this many times the highest bar, else only told."""
 
@@ -65,7 +63,7 @@ def whatif_figure(bars: list[PlanBar], *, capacity_bytes: int | None, capacity_t
     if draws_capacity and capacity_bytes:
         _draw_capacity(layout, capacity_bytes, capacity_title, scale)
     categories = [c for c in STACK_ORDER if any(bar.by_category.get(c) for bar in bars)]
-    return {"data": [_bars_of(c, bars, scale, highest) for c in categories], "layout": layout}
+    return {"data": [_bars_of(c, bars, scale) for c in categories], "layout": layout}
 
 
 def _draw_capacity(layout: Figure, capacity_bytes: int, title: str, scale: ByteScale) -> None:
@@ -78,27 +76,14 @@ def _draw_capacity(layout: Figure, capacity_bytes: int, title: str, scale: ByteS
     layout["annotations"].append(label)
 
 
-def _bars_of(category: Category, bars: list[PlanBar], scale: ByteScale, highest: int) -> Figure:
-    sizes = [bar.by_category.get(category, 0) for bar in bars]
-    shares = [share_text(size, bar.size_bytes) for size, bar in zip(sizes, bars, strict=True)]
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "x": scale.of(sizes),
-        "y": list(range(len(bars))),
-        "name": str(category),
-        "marker": {"color": COLOURS[category], "line": {"width": 0}},
-        "text": [share if size >= _TEXT_RATIO * highest else "" for size, share in zip(sizes, shares, strict=True)],
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "customdata": [
-            (short_text(bar.title), bytes_text(size), share)
-            for bar, size, share in zip(bars, sizes, shares, strict=True)
-        ],
-        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
-        "%{customdata[2]} of its peak<extra></extra>",
-    }
+def _bars_of(category: Category, bars: list[PlanBar], scale: ByteScale) -> Figure:
+    return category_bars(
+        category,
+        titles=[bar.title for bar in bars],
+        sizes=[bar.by_category.get(category, 0) for bar in bars],
+        totals=[bar.size_bytes for bar in bars],
+        scale=scale,
+    )
 
 
 def _title(bar: PlanBar, row: int) -> Figure:
