@@ -57,6 +57,7 @@ def test_a_rank_that_hangs_is_ended_by_the_process_group_s_own_timeout(tmp_path:
         assert [peak.step for peak in memory.peak_of_steps(run, rank=rank)][:2] == [0, 1]
 
 
+@pytest.mark.slow
 def test_another_run_beside_it_is_not_disturbed_and_no_file_of_ours_is_left(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()

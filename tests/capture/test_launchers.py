@@ -54,7 +54,7 @@ def free_port() -> int:
 # -- the script starts its ranks
 
 
-@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.parametrize("start", ["spawn", pytest.param("fork", marks=pytest.mark.slow)])
 def test_children_of_torch_multiprocessing_are_ranks(tmp_path: Path, start: str) -> None:
     bare = python(SPAWNED, "--start", start)
     ours = fsdp_profile("run", "--no-kineto", "-o", str(tmp_path / "run"), SPAWNED, "--start", start)
@@ -93,6 +93,7 @@ def test_a_launcher_as_the_command_is_run_once_and_its_ranks_recorded(tmp_path: 
     assert_whole(load_run(tmp_path / "run"), ranks=2, steps=3, strategy=Strategy.FSDP2)
 
 
+@pytest.mark.slow
 def test_an_option_says_that_the_script_starts_its_ranks(tmp_path: Path) -> None:
     script = tmp_path / "hidden.py"
     script.write_text(
@@ -224,6 +225,7 @@ def test_a_variable_alone_records_any_launcher_s_ranks(tmp_path: Path) -> None:
     assert (off.stdout, off.stderr) == ("1\n", "fsdp-profile: FSDP_PROFILE must be 1 to record; nothing is recorded\n")
 
 
+@pytest.mark.slow
 def test_two_launchers_that_meet_are_two_nodes_of_one_run(tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     nodes = [
