@@ -147,6 +147,7 @@ def test_what_is_run_once_is_a_command_and_no_python_script(tmp_path: Path, monk
     assert [is_command(word) for word in words] == [True, True, True, False, False, False, False]
 
 
+@pytest.mark.slow
 def test_a_number_of_ranks_means_ours_whatever_a_pod_s_environment_says(tmp_path: Path) -> None:
     pod = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "1"}
     done = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), TINY, env=pod)
@@ -192,6 +193,7 @@ def test_inside_torchrun_the_process_becomes_the_rank(tmp_path: Path) -> None:
     assert f"fsdp-profile: {tmp_path / 'run'}: holds another run; choose another folder with -o" in again.stderr
 
 
+@pytest.mark.slow
 def test_under_a_scheduler_its_job_names_the_run(tmp_path: Path) -> None:
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     shared |= {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "3"}

@@ -23,7 +23,7 @@ def test_the_fewest_ranks() -> None:
     )  # fmt: skip
     assert [f.row and f.row.world_size for f in found] == [4, None, 8]
     assert found[0].reason == (
-        f"2 ranks would need {(8_000_000 + TRANSIENT) / 2**20:.2f} MiB, most of it optimizer states (5.72 MiB)"
+        f"3 ranks would need {(16_000_000 / 3 + TRANSIENT) / 2**20:.2f} MiB, most of it optimizer states (3.81 MiB)"
     )
     assert (
         found[1].reason == "even on 4,096 ranks it needs 15.26 MiB of 3.89 MiB, most of it optimizer states (11.44 MiB)"
