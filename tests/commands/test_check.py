@@ -141,8 +141,9 @@ def test_ten_recordings_agree_and_three_regressions_are_named(capsys, recordings
         assert main(["check", str(recordings[name]), "--baseline", base, "--json"]) == 1
         checks = json.loads(capsys.readouterr().out)["checks"]
         told[name] = {check["name"]: check["message"] for check in checks if check["verdict"] != "OK"}
-    assert set(told["kept"]) == {
-        "baseline/peak", "baseline/category/UNSHARDED_PARAM", "baseline/unit/1/gathers", "baseline/unit/1/reshards",
+    # The peak itself moves by about one all-gather's output, which gloo's workers hold longer at times: told or not.
+    assert set(told["kept"]) - {"baseline/peak"} == {
+        "baseline/category/UNSHARDED_PARAM", "baseline/unit/1/gathers", "baseline/unit/1/reshards",
         "baseline/communicator/default_pg of 2 ranks/ALL_GATHER/of units",
     }  # fmt: skip
     assert told["kept"]["baseline/unit/1/reshards"] == "unit 1 is resharded 1x a step, against 2x"
