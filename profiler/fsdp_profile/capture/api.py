@@ -60,20 +60,14 @@ def profile(
     import torch.distributed as dist
 
     from fsdp_profile.capture import arm
-    from fsdp_profile.capture.join import join_run
+    from fsdp_profile.capture.join import join_own_run
     from fsdp_profile.capture.options import Options
 
     if not dist.is_initialized():
         raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")
     if arm.is_armed():
         raise UsageError("profile(): this process is recorded already; one recording a process")
-    run_dir = join_run(
-        Path(output) if output is not None else None,
-        world_size=dist.get_world_size(),
-        script=sys.argv[0],
-        script_args=sys.argv[1:],
-        command=list(getattr(sys, "orig_argv", sys.argv)),
-    )
+    run_dir = join_own_run(Path(output) if output is not None else None, world_size=dist.get_world_size())
     options = Options(last_step=sys.maxsize, kineto=kineto, allocator=allocator, stacks=stacks)
     session = arm.arm_late(run_dir, options)
     session.tracker.is_by_hand = by_hand

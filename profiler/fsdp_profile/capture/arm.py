@@ -11,13 +11,12 @@ from fsdp_profile import layout
 from fsdp_profile.capture import checkpointing, fsdp1, fsdp2, gloo_exit, rewrap
 from fsdp_profile.capture.cpu_window import quiet_kineto
 from fsdp_profile.capture.facts import note_backend
+from fsdp_profile.capture.lazily import C10D
 from fsdp_profile.capture.loop import SHARDED_SCALER
 from fsdp_profile.capture.on_import import OnImport
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.session import Session
 from fsdp_profile.capture.target import parse_target
-
-C10D = "torch.distributed.distributed_c10d"
 
 _armed: list[Session] = []
 

@@ -21,19 +21,13 @@ OUTPUT = "FSDP_PROFILE_OUTPUT"
 
 def _begin() -> "Session | None":
     from fsdp_profile.capture.arm import arm_late
-    from fsdp_profile.capture.join import join_run
+    from fsdp_profile.capture.join import join_own_run
     from fsdp_profile.capture.options import Options
 
     if os.environ.pop(VARIABLE, "") != "1":  # below a rank: a worker of its own
         return None
     given = os.environ.get(OUTPUT)
-    run_dir = join_run(
-        Path(given) if given else None,
-        world_size=sys.modules[C10D].get_world_size(),
-        script=sys.argv[0],
-        script_args=sys.argv[1:],
-        command=list(getattr(sys, "orig_argv", sys.argv)),
-    )
+    run_dir = join_own_run(Path(given) if given else None, world_size=sys.modules[C10D].get_world_size())
     return arm_late(run_dir, Options())
 
 

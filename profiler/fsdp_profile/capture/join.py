@@ -8,6 +8,7 @@ marked as unfinished: nobody outlives the ranks to finish it, so the first reade
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +61,12 @@ def join_run(
     except OSError as e:
         raise OutputError(f"{run_dir}: cannot write here ({e.strerror or e}); choose another folder with -o") from e
     return run_dir
+
+
+def join_own_run(output: Path | None, *, world_size: int) -> Path:
+    """The same for a process that nobody of us started: what runs is what its own command line says."""
+    command = list(getattr(sys, "orig_argv", sys.argv))
+    return join_run(output, world_size=world_size, script=sys.argv[0], script_args=sys.argv[1:], command=command)
 
 
 def _write_manifest(
