@@ -37,8 +37,7 @@ ALLOWED = {
     # What runs inside a simulated rank's own process.
     **{
         PROFILER / "plan" / name: BASE | {"fsdp_profile.plan", "fsdp_profile.capture", "torch"}
-        for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "loaders.py", "made_up.py", "no_cuda.py",
-                     "rewrap.py")
+        for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "loaders.py", "made_up.py", "no_cuda.py")
     },
     PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "fsdp_profile.plan", "rich"},
     PROFILER / "export": BASE

@@ -87,7 +87,7 @@ def test_a_measured_run_stands_beside_its_predictions(opened: Opened, write_runs
     found = titles(app)
     assert found[0] == f"<b>fsdp x 2 {bytes_text(measured_row(run).peak_bytes)}</b> · measured"
     assert f"<b>fsdp x 8 {bytes_text(expected.peak_bytes)}</b>" in found
-    assert list(app.dataframe[0].value["basis"]) == ["measured", *["calibrated"] * 4]
+    assert list(app.dataframe[0].value["basis"]) == ["measured", *["calibrated"] * 5]
 
 
 def test_without_a_run_there_are_formulas(opened: Opened, tmp_path: Path) -> None:

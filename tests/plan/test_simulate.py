@@ -118,6 +118,24 @@ def test_an_ordinary_script_is_simulated_whole() -> None:
     assert found.peak.by_category[Category.BUCKET] == 4 * numel
 
 
+def test_under_zero1_rank_0_has_the_states_of_the_parameters_that_it_steps() -> None:
+    found = simulate([str(Path(__file__).parent / "scripts" / "ordinary.py")], world=World(size=4), layout=Layout.ZERO1)
+    numel = 64 * 256 + 256 + 256 * 10 + 10
+    assert found.states == {
+        Category.SHARDED_PARAM: 4 * numel,
+        Category.SHARDED_GRAD: 4 * numel,
+        Category.OPTIMIZER_STATE: 8 * 64 * 256 + 4 + 2 * 4,  # the largest of four parameters; the scaler's two
+    }
+
+
+def test_a_ddp_script_that_formats_its_norm_is_simulated_sharded() -> None:
+    path = Path(__file__).parent / "scripts" / "ordinary.py"
+    found = simulate([str(path)], world=World(size=2), layout=Layout.FSDP)
+    assert found.note == ""
+    numel = 64 * 256 + 256 + 256 * 10 + 10
+    assert found.states[Category.SHARDED_PARAM] == 4 * numel // 2
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA the tensors are CUDA's")
 @pytest.mark.parametrize(
     ("kind", "shards", "prefix"), [("ddp", 1, "DDP"), ("fsdp1", 4, "FSDP1"), ("fsdp2", 4, "FSDP2")]
@@ -153,8 +171,8 @@ def test_a_script_without_a_step(tmp_path: Path) -> None:
 def test_what_cannot_be_simulated_at_all(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         simulate([str(tmp_path / "none.py")], world=World(size=2))
-    with pytest.raises(UsageError, match="--as zero1"):
-        simulate(script(tmp_path, ""), world=World(size=2), layout=Layout.ZERO1)
+    with pytest.raises(UsageError, match="--as zero2"):
+        simulate(script(tmp_path, ""), world=World(size=2), layout=Layout.ZERO2)
     with pytest.raises(UsageError, match="does not divide"):
         simulate(script(tmp_path, ""), world=World(size=3), layout=Layout.HSDP)
 

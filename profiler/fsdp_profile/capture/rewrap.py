@@ -32,6 +32,7 @@ def install(imports: OnImport, target: Target, tell: Tell) -> None:
         imports.when(name, lambda module: rewrap_fsdp2.install(module, context))
     if target.is_sharded:
         imports.when(rewrap_ddp.MODULE, lambda module: rewrap_ddp.install(module, context))
+        imports.when(rewrap_ddp.CLIP, lambda module: rewrap_ddp.whole_norm(module, context))
     if target.recipe is Recipe.ZERO1:
         imports.when("torch.optim.optimizer", lambda module: rewrap_zero1.install(module, context))
     else:

@@ -22,6 +22,8 @@ class Context:
     told: set[str] = field(default_factory=set)
     meshes: dict[str, Any] = field(default_factory=dict)
     """Device type -> mesh; making one is a collective, so each is made once."""
+    has_sharded_ddp: bool = False
+    """A DDP object of the script was sharded: it knows nothing of DTensors."""
 
     def note(self, text: str) -> None:
         """Say, once, what was done in place of what."""

@@ -17,6 +17,7 @@ from fsdp_profile.capture.rewrap_context import Context, device_type_of
 from fsdp_profile.capture.target import Recipe
 
 MODULE = "torch.nn.parallel.distributed"
+CLIP = "torch.nn.utils.clip_grad"
 _REFUSED = {
     "register_comm_hook": "it is written for DDP's buckets",
     "_register_comm_hook": "it is written for DDP's buckets",
@@ -44,6 +45,19 @@ def install(module: Any, context: Context) -> None:
         setattr(kind, name, _refused(f"DistributedDataParallel.{name}", why, context))
     kind._set_static_graph = lambda _self: None
     kind._get_ddp_logging_data = lambda _self: {}
+
+
+def whole_norm(module: Any, context: Context) -> None:
+    """The norm that `clip_grad_norm_` tells is a plain tensor, as a DDP script formats and logs it."""
+    original = module.clip_grad_norm_
+
+    @functools.wraps(original)
+    def clip_grad_norm_(*args: Any, **kwargs: Any) -> Any:
+        norm = original(*args, **kwargs)
+        is_sharded = context.has_sharded_ddp and hasattr(norm, "full_tensor")
+        return norm.full_tensor() if is_sharded else norm
+
+    module.clip_grad_norm_ = clip_grad_norm_
 
 
 def _refused(call: str, why: str, context: Context) -> Any:
@@ -77,6 +91,7 @@ def _init(ddp: Any, given: dict[str, Any], context: Context) -> None:
 def _shard(module: Any, given: dict[str, Any], ignored: set[Any], context: Context) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    context.has_sharded_ddp = True
     arguments: dict[str, Any] = {"mesh": context.mesh(device_type_of(module))}
     precision = given.get("mixed_precision")
     if precision is not None:

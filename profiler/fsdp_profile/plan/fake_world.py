@@ -117,11 +117,10 @@ def _ddp_init(original: Any, recorder: Any) -> Any:
     def init(module: Any, *args: Any, **kwargs: Any) -> None:
         before = recorder.log.next_address if recorder is not None else 0
         original(module, *args, **{**kwargs, "init_sync": False})
-        if recorder is not None:
+        if recorder is not None and hasattr(module, "reducer"):  # a re-wrap puts something else in DDP's place
             # In Python the buckets exist as tensors here, and would be taken for the script's own.
             recorder.tag_since(before, Category.BUCKET)
-            if hasattr(module, "reducer"):  # a re-wrap may have put something else in DDP's place
-                module.reducer = _Reducer(module.reducer)
+            module.reducer = _Reducer(module.reducer)
 
     return init
 

@@ -31,7 +31,7 @@ from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.layout import claim_run_dir
 from fsdp_profile.plan.formulas import Basis, PlanRow
 from fsdp_profile.plan.measured import layout_of, most_of_states
-from fsdp_profile.plan.strategies import SIMULATED, Layout, World
+from fsdp_profile.plan.strategies import SIMULATED, Layout, World, wrapped_as
 from fsdp_profile.schema import Category
 
 DEFAULT_STEPS: Final = 2
@@ -86,10 +86,9 @@ def simulate(
     config = {
         "run_dir": str(folder.resolve()),
         "world_size": world.size,
-        "replicas": world.replicas,
         "steps": steps,
         "fake_tensors": fake_tensors,
-        "strategy": str(layout) if layout is not None else None,
+        "strategy": wrapped_as(layout, world) if layout is not None else None,
     }
     words = [sys.executable, "-m", "fsdp_profile.plan.simulated_rank", json.dumps(config), *script]
     with (folder / _LOG).open("wb") as log:
@@ -100,10 +99,10 @@ def simulate(
     if result["steps"] == 0:
         raise SimulationError(_why_not(result, script, fake_tensors=fake_tensors))
     run = _finish(folder, script, world, fake_tensors=fake_tensors)
-    found = memory.peak(run, rank=0)
+    found, failure = memory.peak(run, rank=0), result["failure"]
     if found is None:
-        raise SimulationError(f"{script[0]}: no allocation was seen in its steps; plan it with --params instead")
-    failure = result["failure"]
+        why = f" before it failed: {_at(failure)}" if failure else ""
+        raise SimulationError(f"{script[0]}: no allocation was seen in its steps{why}; plan it with --params instead")
     note = f"simulated to step {result['steps']} only: {_at(failure)}" if failure else ""
     return Simulation(
         run=run, layout=layout, world=world, peak=found, states=most_of_states(run, rank=0),

@@ -55,6 +55,10 @@ class _FakeRecorder(_GroupRecorder):
     def watch(self, tensor: Any) -> None:
         """Nothing is handed to a transport."""
 
+    def is_quiet(self) -> bool:
+        """Always: there is no profiler to stop, and no collective."""
+        return True
+
 
 class _FakeSession(Session):
     """Records storages in place of the allocator."""
@@ -81,7 +85,8 @@ def main(config_text: str, script: list[str]) -> int:
     run_dir = Path(config["run_dir"])
     steps, fake = int(config["steps"]), bool(config["fake_tensors"])
     os.environ.update(_environment(int(config["world_size"])))
-    options = Options(first_step=0, last_step=steps, kineto=False, buffer_bytes=1 << 50)
+    strategy = config["strategy"] or ""
+    options = Options(first_step=0, last_step=steps, kineto=False, buffer_bytes=1 << 50, strategy=strategy)
     session = (
         _FakeSession(run_dir, 0, options, recorder=_FakeRecorder())
         if fake
@@ -122,13 +127,11 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
     import torch
     import torch.distributed
 
-    from fsdp_profile.plan import fake_world, loaders, made_up, no_cuda, rewrap
+    from fsdp_profile.plan import fake_world, loaders, made_up, no_cuda
 
     fake = bool(config["fake_tensors"])
     loaders.install()
     fake_world.install_process_group(int(config["world_size"]), recorder=session.recorder if fake else None)
-    if config.get("strategy"):
-        rewrap.install(config["strategy"], replicas=int(config.get("replicas", 2)))
     if not fake or not torch.distributed.is_available():
         return None
     if not torch.cuda.is_available():

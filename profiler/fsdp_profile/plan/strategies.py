@@ -26,7 +26,7 @@ class Layout(Word):
 
 LAYOUTS: Final = tuple(Layout)
 
-SIMULATED: Final = (Layout.DDP, Layout.FSDP, Layout.FSDP_NO_RESHARD, Layout.HSDP)
+SIMULATED: Final = (Layout.DDP, Layout.ZERO1, Layout.FSDP, Layout.FSDP_NO_RESHARD, Layout.HSDP)
 """Layouts that a script can be re-wrapped in."""
 
 FULLY_SHARDED: Final = (Layout.FSDP, Layout.FSDP_NO_RESHARD, Layout.HSDP)
@@ -70,3 +70,14 @@ class World:
                 "replicas x shards, such as --world-size 8 --replicas 2"
             )
         return self.size // self.replicas
+
+
+def wrapped_as(layout: Layout, world: World) -> str:
+    """What `run --as` calls a layout of SIMULATED.
+
+    >>> wrapped_as(Layout.HSDP, World(size=8, replicas=2))
+    'hsdp:4'
+    """
+    if layout is Layout.HSDP:
+        return f"hsdp:{world.shards(layout)}"
+    return "zero2" if layout is Layout.FSDP_NO_RESHARD else str(layout)

@@ -84,7 +84,7 @@ for step in range(3):
     optimizer.step()
     optimizer.zero_grad()
     if dist.get_rank() == 0:
-        print(f"step {step} loss {loss.item():.5f} norm {float(norm):.5f}", flush=True)
+        print(f"step {step} loss {loss.item():.5f} norm {norm:.5f}", flush=True)
 
 if args.kind == "fsdp1":
     assert isinstance(net, FullyShardedDataParallel)
