@@ -37,6 +37,7 @@ def test_the_exit_code_is_the_verdict(capsys, options, code):
         ([], "nothing to check: give a limit such as --max-peak 40GiB, or --baseline RUN"),
         (["--max-peak", "lots"], "--max-peak: 'lots' is not a size; write it as 512MiB, 2GiB or 2GB"),
         (["--max-exposed=-3%"], "--max-exposed: '-3%' is not a share; write it as 20% or 0.2"),
+        (["--max-unknown", "150%"], "--max-unknown: '150%' is more than the whole; write it as 20% or 0.2"),
         (["--max-exposed", "nan"], "--max-exposed: 'nan' is not a share; write it as 20% or 0.2"),
         (["--max-slowdown", "5%"], "--max-slowdown needs something to be slower than: give --baseline RUN"),
         (["--baseline", "nowhere"], "nowhere: no such file or folder"),

@@ -161,7 +161,7 @@ def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path):
     empty = RunBuilder("empty", path=tmp_path / "empty").rank(0).build().path
     for args, error in (
         ([run], "compare needs at least two runs"),
-        ([run, run], "compare needs at least two runs"),
+        ([run, run], f"{run}: the same run is given twice; compare it with another"),
         ([run, empty], f"{empty}: no allocator events of a training step in it"),
         ([run, tmp_path / "absent"], f"{tmp_path}/absent: no such file or folder"),
     ):

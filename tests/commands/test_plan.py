@@ -129,6 +129,7 @@ NONSENSE = {
     "search batch": (["--params", "13B", "--search", "batch", "--device", "h100"], "--search batch: the activations"),
     "search run": (["--from", "x", "--search", "gpus"], "--search needs --params"),
     "both": (["--params", "13B", "train.py"], "give a script, or --params, not both"),
+    "both sources": (["--params", "13B", "--from", "run"], "give --from RUN, or --params, not both"),
     "script": (["none.py"], "none.py: no such file"),
     "steps": (["--steps", "0", str(ROOT / "examples" / "gpt.py")], "--steps 0: give 1 or more"),
     "run": (["--from", "none"], "none: no such file or folder"),

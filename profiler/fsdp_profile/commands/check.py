@@ -88,8 +88,8 @@ def _limits(args: argparse.Namespace) -> Limits:
     limits = Limits(
         peak_bytes=_given(args.max_peak, "--max-peak", bytes_of),
         reserved_bytes=_given(args.max_reserved, "--max-reserved", bytes_of),
-        exposed_ratio=_given(args.max_exposed, "--max-exposed", _ratio_of),
-        unknown_ratio=_given(args.max_unknown, "--max-unknown", _ratio_of),
+        exposed_ratio=_given(args.max_exposed, "--max-exposed", _share_of),
+        unknown_ratio=_given(args.max_unknown, "--max-unknown", _share_of),
         growth_bytes_per_step=_given(args.max_growth_per_step, "--max-growth-per-step", bytes_of),
         slowdown_ratio=_given(args.max_slowdown, "--max-slowdown", _ratio_of),
     )
@@ -122,6 +122,14 @@ def _ratio_of(text: str) -> float:
         ratio = -1.0
     if not 0 <= ratio < 1e6:
         raise ValueError(f"'{text}' is not a share; write it as 20% or 0.2")
+    return ratio
+
+
+def _share_of(text: str) -> float:
+    """A ratio of a whole: a limit above 100 % could never be broken."""
+    ratio = _ratio_of(text)
+    if ratio > 1:
+        raise ValueError(f"'{text}' is more than the whole; write it as 20% or 0.2")
     return ratio
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdp_profile.commands._opening import damage, open_run
+from fsdp_profile.errors import InputError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.compare import ComparedRun, Comparison
@@ -53,6 +54,8 @@ def _open(paths: Sequence[Path], baseline: Path | None) -> tuple[list[Run], Run 
     chosen = None if baseline is None else open_run(baseline).path
     found = [path for given in paths for path in sorted(find_runs(given))]
     by_place = {path.resolve(): path for path in ([] if chosen is None else [chosen]) + found}
+    if len(by_place) == 1 < len(found):
+        raise InputError(f"{paths[0]}: the same run is given twice; compare it with another")
     runs = _labelled([load_run(path) for path in by_place.values()])
     return runs, None if chosen is None else runs[0]
 

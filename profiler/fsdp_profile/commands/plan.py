@@ -52,8 +52,10 @@ def run(args: argparse.Namespace) -> int:
     """Plan; the exit code says nothing about whether it fits."""
     args = with_script_words(args)
     script = [word for word in args.script_words if word]
-    if sum(map(bool, (script, args.params))) > 1:
+    if script and args.params:
         raise UsageError("give a script, or --params, not both")
+    if args.source is not None and args.params:
+        raise UsageError("give --from RUN, or --params, not both")
     if args.search and args.params is None:
         raise UsageError("--search needs --params: it tries many sizes, which only formulas can")
     if args.source is not None:
