@@ -28,6 +28,7 @@ ALLOWED = {
     PROFILER / "errors.py": set(),
     PROFILER / "layout.py": {"fsdp_profile.errors"},
     PROFILER / "humanize.py": set(),
+    PROFILER / "machine.py": {"fsdp_profile.humanize", "fsdp_profile.schema", "psutil", "pynvml"},
     PROFILER / "colours.py": {"fsdp_profile.schema"},
     PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
     PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
@@ -39,13 +40,15 @@ ALLOWED = {
         PROFILER / "plan" / name: BASE | {"fsdp_profile.plan", "fsdp_profile.capture", "torch"}
         for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "loaders.py", "made_up.py", "no_cuda.py")
     },
-    PROFILER / "report": BASE | {"fsdp_profile.report", "fsdp_profile.analysis", "fsdp_profile.plan", "rich"},
+    PROFILER / "report": BASE
+    | {f"fsdp_profile.{name}" for name in ("machine", "report", "analysis", "plan")}
+    | {"rich"},
     PROFILER / "export": BASE
     | FRAMES
     | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")},
     PROFILER / "commands": BASE
     | {f"fsdp_profile.{floor}" for floor in FLOORS}
-    | {"fsdp_dashboard", "rich", "msgspec", "torch"},
+    | {"fsdp_dashboard", "fsdp_profile.machine", "rich", "msgspec", "torch"},
     PROFILER / "notebook.py": BASE
     | FRAMES
     | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")}

@@ -24,7 +24,9 @@ def test_importing_the_package_imports_nothing_of_it() -> None:
 
 
 def test_verbs() -> None:
-    assert list(verbs()) == ["check", "compare", "dashboard", "demo", "export", "hta", "import", "plan", "run", "show"]
+    assert list(verbs()) == [
+        "check", "compare", "dashboard", "demo", "doctor", "export", "hta", "import", "plan", "run", "show",
+    ]  # fmt: skip
     for module in verbs().values():
         assert callable(module.add_arguments) and callable(module.run)
         assert (module.__doc__ or "").strip()
