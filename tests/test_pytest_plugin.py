@@ -1,11 +1,10 @@
 """The pytest marker: a limit that is kept, one that is broken, and one that nothing was measured for."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
-import pytest
 from recording import ROOT, SCRIPTS
 
 FSDP2 = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
@@ -35,69 +34,48 @@ sys.modules["torch"] = types.SimpleNamespace(cuda=Cuda())
 """
 
 
-def outcome(folder: Path, code: str) -> str:
-    """What pytest says of a file with this code, the lines of failures and the last one."""
+def outcomes(folder: Path, code: str) -> dict[str, str]:
+    """What pytest says of the tests of a file with this code: name -> "passed", or the message of the failure."""
     (folder / "test_it.py").write_text(code)
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--strict-markers",
-        "-W",
-        "error",
-        "test_it.py",
-    ]
-    # Where CI is set, pytest writes its summary in full: the line would come twice.
-    plain = {name: value for name, value in os.environ.items() if name not in {"CI", "BUILD_NUMBER"}}
-    done = subprocess.run(words, cwd=folder, env=plain, capture_output=True, text=True, timeout=200)
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("limit_vram", "E ")) or " in " in line]
-    return "\n".join(line.rpartition(" in ")[0] if line.endswith("s") and " in " in line else line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("mark", "said"),
-    [
-        ('"11MiB"', "1 passed"),
-        ('"11MiB", strategy="fsdp2"', "1 passed"),
-        (
-            '"10MiB"',
-            "limit_vram: peak 10.98 MiB, 999.44 KiB over the limit of 10.00 MiB on rank 0 in BACKWARD of step 1, unit "
-            "layers.1 at work: OPTIMIZER_STATE 3.52 MiB, SHARDED_PARAM 1.76 MiB, ACTIVATION 1.51 MiB\n1 failed",
-        ),
-        ('"11MiB", strategy="DDP"', "limit_vram: no run of strategy DDP was recorded, but of FSDP2\n1 failed"),
-        ('"lots"', "limit_vram: 'lots' is not a size; write it as 512MiB, 2GiB or 2GB\n1 failed"),
-        ("", 'limit_vram: write it as @pytest.mark.limit_vram("2GiB", strategy="FSDP2")\n1 failed'),
-    ],
-)
-def test_a_recorded_run_is_held_against_the_mark(tmp_path, mark, said):
-    assert outcome(tmp_path, f"{GIVEN}\n@pytest.mark.limit_vram({mark})\ndef test_it(given): pass\n") == said
-
-
-def test_a_test_that_measured_nothing_fails(tmp_path):
-    assert outcome(tmp_path, "import pytest\n@pytest.mark.limit_vram('1GiB')\ndef test_it(): pass\n") == (
-        "limit_vram: nothing was measured; record a run with the record_run fixture, or train on a CUDA device\n"
-        "1 failed"
+    words = ["-q", "-p", "no:cacheprovider", "--strict-markers", "-W", "error", "--junitxml=out.xml", "test_it.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words], cwd=folder, capture_output=True, text=True, timeout=200
     )
+    assert (folder / "out.xml").exists(), done.stdout + done.stderr
+    cases = ElementTree.parse(folder / "out.xml").iter("testcase")
+    failures = {case.attrib["name"]: case.find("failure") for case in cases}
+    return {name: "passed" if found is None else found.attrib["message"] for name, found in failures.items()}
 
 
-def test_a_test_that_fails_by_itself_says_its_own(tmp_path):
-    found = outcome(tmp_path, "import pytest\n@pytest.mark.limit_vram('1GiB')\ndef test_it(): assert 1 == 2\n")
-    assert found.split() == ["E", "assert", "1", "==", "2", "1", "failed"]
+def test_a_recorded_run_is_held_against_the_mark(tmp_path):
+    marks = ['"11MiB"', '"11MiB", strategy="fsdp2"', '"10MiB"', '"11MiB", strategy="DDP"', '"lots"', ""]
+    tests = [f"@pytest.mark.limit_vram({mark})\ndef test_{i}(given): pass\n" for i, mark in enumerate(marks)]
+    nothing = "@pytest.mark.limit_vram('1GiB')\ndef test_nothing(): pass\n"
+    own = "@pytest.mark.limit_vram('1GiB')\ndef test_own(): assert 1 == 2\n"
+    assert outcomes(tmp_path, "\n".join([GIVEN, *tests, nothing, own])) == {
+        "test_0": "passed",
+        "test_1": "passed",
+        "test_2": "Failed: limit_vram: peak 10.98 MiB, 999.44 KiB over the limit of 10.00 MiB on rank 0 in BACKWARD of "
+        "step 1, unit layers.1 at work: OPTIMIZER_STATE 3.52 MiB, SHARDED_PARAM 1.76 MiB, ACTIVATION 1.51 MiB",
+        "test_3": "Failed: limit_vram: no run of strategy DDP was recorded, but of FSDP2",
+        "test_4": "Failed: limit_vram: 'lots' is not a size; write it as 512MiB, 2GiB or 2GB",
+        "test_5": 'Failed: limit_vram: write it as @pytest.mark.limit_vram("2GiB", strategy="FSDP2")',
+        "test_nothing": "Failed: limit_vram: nothing was measured; record a run with the record_run fixture, or train "
+        "on a CUDA device",
+        "test_own": "assert 1 == 2",
+    }
 
 
-@pytest.mark.parametrize(
-    ("peak", "said"),
-    [
-        ("1 << 30", "1 passed"),
-        ("3 << 30", "limit_vram: peak 3.00 GiB on cuda:1, 1.00 GiB over the limit of 2.00 GiB\n1 failed"),
-    ],
-)
-def test_without_a_run_the_devices_of_the_process_count_from_the_start_of_the_test(tmp_path, peak, said):
-    body = f"def test_it(): sys.modules['torch'].cuda.peak = {peak}"
-    assert outcome(tmp_path, f"import pytest\n{CUDA}\n@pytest.mark.limit_vram('2GiB')\n{body}\n") == said
+def test_without_a_run_the_devices_of_the_process_count_from_the_start_of_the_test(tmp_path):
+    bodies = {"below": "1 << 30", "above": "3 << 30"}
+    tests = [
+        f"@pytest.mark.limit_vram('2GiB')\ndef test_{name}(): sys.modules['torch'].cuda.peak = {peak}\n"
+        for name, peak in bodies.items()
+    ]
+    assert outcomes(tmp_path, "\n".join(["import pytest", CUDA, *tests])) == {
+        "test_below": "passed",
+        "test_above": "Failed: limit_vram: peak 3.00 GiB on cuda:1, 1.00 GiB over the limit of 2.00 GiB",
+    }
 
 
 def test_the_fixture_records_and_a_broken_limit_names_the_peak(tmp_path):
@@ -110,19 +88,14 @@ def test_it(record_run):
     run = record_run({str(script)!r}, "--steps", "2")
     assert run.manifest.complete and run.ranks == (0, 1)
 """
-    found = outcome(tmp_path, code)
-    assert found.startswith("limit_vram: peak ") and "over the limit of 1.00 KiB on rank " in found
-    assert found.endswith("\n1 failed")
+    found = outcomes(tmp_path, code)["test_it"]
+    assert found.startswith("Failed: limit_vram: peak ") and "over the limit of 1.00 KiB on rank " in found
 
 
 def test_a_script_that_fails_fails_the_test(tmp_path):
     (tmp_path / "bad.py").write_text("raise SystemExit(3)\n")
     code = "def test_it(record_run): record_run('bad.py', nproc_per_node=1)\n"
-    (tmp_path / "test_it.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "test_it.py"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "bad.py: exit code " in done.stdout and "1 failed" in done.stdout
+    assert "bad.py: exit code " in outcomes(tmp_path, code)["test_it"]
 
 
 def test_the_plugin_imports_nothing_heavy():
