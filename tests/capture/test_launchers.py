@@ -76,13 +76,35 @@ def test_an_exception_in_a_spawned_rank_ends_it_as_without_us(tmp_path: Path) ->
     ours = fsdp_profile("run", "--no-kineto", "-o", str(tmp_path / "run"), SPAWNED, "--end", "raise")
     assert (bare.returncode, ours.returncode) == (1, 1)
     assert traceback(ours.stderr) == traceback(bare.stderr)
-    assert "RuntimeError: planted" in ours.stderr
+    assert (
+        "fsdp-profile: the script ended with exit code 1, rank 1 failed first (RuntimeError: planted); "
+        "what was recorded is kept" in ours.stderr
+    )
     run = load_run(tmp_path / "run")
     assert (run.manifest.ranks[1].ending, run.manifest.ranks[1].message) == (
         Ending.EXCEPTION,
         "RuntimeError: planted",
     )
     assert not run.manifest.complete
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_every_further_job_of_a_script_is_a_run_of_its_own(tmp_path: Path, by_variable: bool) -> None:
+    """A job of one rank between two of two: rank 1 of the last finds its folder free in neither of the others."""
+    options = ("--start", "fork", "--ranks", "2", "1", "2")
+    if by_variable:
+        done = python(SPAWNED, *options, FSDP_PROFILE="1", FSDP_PROFILE_OUTPUT=str(tmp_path / "run"))
+    else:
+        done = fsdp_profile("run", "--no-kineto", "-o", str(tmp_path / "run"), SPAWNED, *options)
+    assert done.returncode == 0, done.stderr
+    first = load_run(tmp_path / "run").manifest
+    assert first.warnings == [
+        "the script started several jobs; each further one is a run of its own in this folder: job_1, job_2"
+    ]
+    assert (first.world_size, first.complete, len(first.ranks)) == (2, True, 2)
+    assert_whole(load_run(tmp_path / "run" / "job_1"), ranks=1, steps=3, strategy=Strategy.DDP)
+    assert_whole(load_run(tmp_path / "run" / "job_2"), ranks=2, steps=3, strategy=Strategy.DDP)
 
 
 def test_a_launcher_as_the_command_is_run_once_and_its_ranks_recorded(tmp_path: Path) -> None:

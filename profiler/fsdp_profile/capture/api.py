@@ -67,7 +67,8 @@ def profile(
         raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")
     if arm.is_armed():
         raise UsageError("profile(): this process is recorded already; one recording a process")
-    run_dir = join_own_run(Path(output) if output is not None else None, world_size=dist.get_world_size())
+    given = Path(output) if output is not None else None
+    run_dir = join_own_run(given, rank=dist.get_rank(), world_size=dist.get_world_size())
     options = Options(last_step=sys.maxsize, kineto=kineto, allocator=allocator, stacks=stacks)
     session = arm.arm_late(run_dir, options)
     session.tracker.is_by_hand = by_hand

@@ -94,25 +94,43 @@ def finalize(
 def finalize_attempts(
     run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int | None = None
 ) -> Manifest:
-    """Finalize a run, and every elastic restart of it as a run of its own; the first one's manifest. All are written.
+    """Finalize a run, and every elastic restart and further job of it as a run of its own; the first one's manifest.
 
-    The launcher's exit codes are those of the last attempt.
+    All are written. The launcher's exit codes are those of the last attempt.
 
     Raises:
         OutputError: a manifest cannot be written.
     """
-    restarts = layout.attempts_in(run_dir)
+    restarts, jobs = layout.attempts_in(run_dir), layout.jobs_in(run_dir)
     first = finalize(run_dir, started, exit_codes={} if restarts else exit_codes, world_size=world_size)
-    if restarts:
-        names = ", ".join(path.name for path in restarts)
-        warning = f"the job was started again; each restart is a run of its own in this folder: {names}"
-        first = msgspec.structs.replace(first, warnings=[warning, *first.warnings])
+    first = msgspec.structs.replace(first, warnings=[*_tell_others(run_dir), *first.warnings])
     write_manifest(run_dir, first)
     for path in restarts:
         codes = exit_codes if path == restarts[-1] else {}
-        again = msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
-        write_manifest(path, finalize(path, again, exit_codes=codes, world_size=world_size))
+        write_manifest(path, finalize(path, _named(started, path), exit_codes=codes, world_size=world_size))
+    all_well = bool(exit_codes) and not any(exit_codes.values())
+    for path in jobs:
+        last = (layout.attempts_in(path) or [path])[-1]
+        codes = dict.fromkeys(layout.ranks_in(last), 0) if all_well else {}
+        finalize_attempts(path, _named(started, path), exit_codes=codes, world_size=world_size)
     return first
+
+
+def _named(started: Manifest, path: Path) -> Manifest:
+    return msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
+
+
+def _tell_others(run_dir: Path) -> list[str]:
+    """What of the same launch lies beside a run."""
+    causes = {
+        "the job was started again; each restart": layout.attempts_in(run_dir),
+        "the script started several jobs; each further one": layout.jobs_in(run_dir),
+    }
+    return [
+        f"{cause} is a run of its own in this folder: {', '.join(path.name for path in paths)}"
+        for cause, paths in causes.items()
+        if paths
+    ]
 
 
 def finish(run_dir: Path, started: Manifest) -> Manifest:
@@ -121,6 +139,7 @@ def finish(run_dir: Path, started: Manifest) -> Manifest:
     While ranks may still run, or where the folder cannot be written, it is made again at every reading.
     """
     finished = finalize(run_dir, started, exit_codes={}, world_size=started.world_size or None, is_foreign=True)
+    finished = msgspec.structs.replace(finished, warnings=[*_tell_others(run_dir), *finished.warnings])
     if any(_may_run(run_dir, record) for record in finished.ranks):
         return finished
     extra = {key: value for key, value in finished.extra.items() if key != layout.UNFINISHED}
