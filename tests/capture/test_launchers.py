@@ -145,6 +145,10 @@ def test_a_script_whose_processes_join_no_group_is_told_so(tmp_path: Path) -> No
         ("import os\nos.system('python -m torch.distributed.run train.py')", "torch.distributed.run"),
         ("from accelerate import notebook_launcher\nnotebook_launcher(f)", "notebook_launcher"),
         ("'''torchrun train.py'''\nimport torch", None),
+        ("from lightning.fabric import Fabric\nFabric(devices=2).launch()", "Lightning's Fabric"),
+        ("import lightning as L\nL.pytorch.Trainer(devices=2).fit(model)", "Lightning's Trainer"),
+        ("import pytorch_lightning as pl\npl.Trainer(devices=2)", "Lightning's Trainer"),
+        ("from transformers import Trainer\nimport lightning\nTrainer()", None),
         ("import multiprocessing as mp\nmp.Process(target=f)", None),  # data, most likely: torch has its own
         ("import torch.multiprocessing as mp\nmp.set_start_method('spawn')", None),
         ("not python", None),
