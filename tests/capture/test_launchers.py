@@ -134,6 +134,41 @@ def test_a_script_whose_processes_join_no_group_is_told_so(tmp_path: Path) -> No
     assert "warning: nothing distributed was seen: no process joined a process group" in done.stderr
 
 
+def test_a_model_made_before_the_group_is_in_the_ledger_and_a_closure_is_a_backward(tmp_path: Path) -> None:
+    """As Lightning's Trainer does it. The array is numpy's, and the first model is gone before the first forward."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import numpy, torch, torch.distributed as dist
+        from torch import nn
+        gone, model = nn.Linear(512, 512), nn.Linear(64, 64, bias=False)
+        foreign, data = torch.from_numpy(numpy.ones(4096)), torch.ones(8, 64)
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+        del gone
+        model = nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(data).pow(2).mean()
+            loss.backward()
+            return loss
+        for _ in range(3):
+            optimizer.step(closure)
+        """)
+    )
+    done = fsdp_profile("run", "--own-launcher", "--no-kineto", "-o", str(tmp_path / "run"), str(script))
+    assert done.returncode == 0, done.stderr
+    run = load_run(tmp_path / "run")
+    assert_whole(run, ranks=1, steps=3, strategy=Strategy.DDP)
+    kept = {str(c): size for c, size in memory.peak_of_steps(run, rank=0)[2].by_category.items() if size > 100}
+    activations = kept.pop("ACTIVATION", 0) + kept.pop("OPTIMIZER_TEMPORARY", 0) + kept.pop("TEMPORARY", 0)
+    assert activations <= 3 * 8 * 64 * 4
+    assert kept == {
+        "SHARDED_PARAM": WEIGHT, "SHARDED_GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
+        "INPUT": 8 * 64 * 4,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [

@@ -41,8 +41,8 @@ def profile(
 ) -> Iterator[Recording]:
     """Record this rank while the block runs: every step in it, and the ledger from here on.
 
-    Enter it after `init_process_group` and before the model is built and wrapped: what was allocated before is one
-    block without a name. All ranks enter; no word passes between them. Nothing of the arguments reaches the training.
+    Enter it after `init_process_group` and before the model is wrapped. All ranks enter; no word passes between them.
+    Nothing of the arguments reaches the training.
 
     Args:
         output: the run directory (default: a new one below runs/).

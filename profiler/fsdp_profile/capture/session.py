@@ -28,7 +28,7 @@ from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.host_states import host_states
 from fsdp_profile.capture.loop import LoopHooks
 from fsdp_profile.capture.losses import LossHooks
-from fsdp_profile.capture.model import describe_model, describe_optimizer, tag_held, tag_kept
+from fsdp_profile.capture.model import describe_model, describe_optimizer, held_storages, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.own_code import OwnCode
 from fsdp_profile.capture.patching import Patcher
@@ -53,6 +53,7 @@ class Session:
         world_size: int | None = None,
     ) -> None:
         self.options = options
+        self._is_late = is_late
         self.patcher = Patcher(is_late=is_late)
         self.recorder = recorder or Recorder()
         self.units = UnitRegistry()
@@ -136,6 +137,8 @@ class Session:
             else:
                 self.cpu_window = CpuWindow(own_code=self.own_code)
                 self.cpu_window.start()
+                if self._is_late:
+                    self.writer.write("held", {"t_ns": now(), **held_storages()})
         self.sampler.start()
         owner = ("torch.autograd.profiler",)
         self.patcher.wrap(owner, "profile._prepare_trace", self._other_profiler, feature="the script's own profiler")
@@ -189,6 +192,8 @@ class Session:
             self.loop.setup_is_over()
             with self.patcher.guarded("tensors of the script"):
                 tag_held(self.recorder)
+                if self._is_late and self.cpu_window is not None:
+                    self.writer.write("held", {"t_ns": now(), **held_storages()})
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             # A killed process writes no end: what it ran on is told now, and again at the end.
