@@ -287,10 +287,13 @@ def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
 
 
 def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy: str) -> Any:
-    """The manifest of a run that has begun, written."""
+    """The manifest of a run that has begun; as it is written, a reader finishes it should we never come to it."""
     from datetime import datetime
 
+    from msgspec.structs import replace
+
     from fsdp_profile.ingest.manifest import Manifest, write_manifest
+    from fsdp_profile.layout import UNFINISHED
 
     started = Manifest(
         name=run_dir.resolve().name,
@@ -300,9 +303,8 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy:
         script_args=list(args.script_args),
         world_size=world_size,
         extra={"as": strategy} if strategy else {},
-        warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
     )
-    write_manifest(run_dir, started)
+    write_manifest(run_dir, replace(started, extra={**started.extra, UNFINISHED: "the launcher at work"}))
     return started
 
 

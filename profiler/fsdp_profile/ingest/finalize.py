@@ -20,7 +20,7 @@ import numpy as np
 from fsdp_profile import layout
 from fsdp_profile.errors import FsdpProfileError, OutputError
 from fsdp_profile.ingest.capture_log import CaptureLog
-from fsdp_profile.ingest.convert import convert_rank
+from fsdp_profile.ingest.convert import convert_rank, read_rank
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
 from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.schema import Ending
@@ -178,6 +178,9 @@ def _convert_all(run_dir: Path, ranks: list[int]) -> Any:
 def _convert(run_dir: Path, rank: int) -> RankFacts:
     try:
         log = convert_rank(run_dir, rank)
+    except OutputError as e:  # a full disk: the log itself is there
+        log = read_rank(run_dir, rank)[0]
+        log.warnings.append(str(e))
     except FsdpProfileError as e:
         return RankFacts(rank=rank, warnings=[str(e)])
     return _facts(rank, log, has_kineto=any(layout.raw_dir(run_dir, rank).glob("kineto*.json")))
@@ -282,7 +285,7 @@ def _manifest(
         "ranks": sorted(records, key=lambda r: r.rank),
         "sources": _sources(facts, end),
         "not_recorded": _not_recorded(facts, end),
-        "warnings": _warnings(facts, world_size),
+        "warnings": _warnings(facts, world_size, {r.rank: r.exit_code for r in records if r.exit_code is not None}),
         "receipt": receipt,
         "complete": bool(facts) and all(r.ending is Ending.COMPLETED for r in records) and not was_lost,
     }
@@ -321,13 +324,15 @@ def _not_recorded(facts: list[RankFacts], end: dict[str, Any]) -> dict[str, str]
     return why
 
 
-def _warnings(facts: list[RankFacts], world_size: int) -> list[str]:
+def _warnings(facts: list[RankFacts], world_size: int, exit_codes: dict[int, int]) -> list[str]:
     found = [f"rank {f.rank}: {line}" for f in facts for line in f.warnings]
     for f in facts:
         lost = ((f.end or {}).get("lost") or {}).items()
         found += [f"rank {f.rank}: {feature} not recorded: {why}" for feature, why in lost]
         if f.process and f.end is None:
-            found.append(f"rank {f.rank}: its process was killed; what it wrote up to step {f.num_steps} is kept")
+            has_exited = exit_codes.get(f.rank, -1) >= 0
+            why = "its log has no end (os._exit, or a full disk)" if has_exited else "its process was killed"
+            found.append(f"rank {f.rank}: {why}; what it wrote up to step {f.num_steps} is kept")
     if not facts:
         found.append(
             f"none of the {world_size} ranks recorded anything: the script never imported torch, or did not start"
