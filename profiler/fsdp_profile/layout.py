@@ -16,6 +16,9 @@ CAPTURE_LOG: Final = "capture.jsonl"
 DEFAULT_RUNS: Final = "runs"
 BUNDLE_SUFFIX: Final = ".fsdpz"
 RESTART: Final = "restart_"
+JOB: Final = "job_"
+JOB_KEY: Final = ".job"
+"""File that says which of a script's jobs a folder is of."""
 ENV_RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 
 UNFINISHED: Final = "unfinished"
@@ -63,8 +66,22 @@ def attempt_dir(run_dir: Path, restarts: int) -> Path:
 
 def attempts_in(run_dir: Path) -> list[Path]:
     """The run directories of the restarts, in order."""
-    found = [p for p in run_dir.glob(f"{RESTART}*") if p.is_dir() and p.name.removeprefix(RESTART).isdecimal()]
-    return sorted(found, key=lambda p: int(p.name.removeprefix(RESTART)))
+    return _numbered(run_dir, RESTART)
+
+
+def job_dir(run_dir: Path, number: int) -> Path:
+    """Where the ranks of a script's job record: its first in the run's folder, every further one in its own."""
+    return run_dir if number == 0 else run_dir / f"{JOB}{number}"
+
+
+def jobs_in(run_dir: Path) -> list[Path]:
+    """The run directories of a script's further jobs, in order."""
+    return _numbered(run_dir, JOB)
+
+
+def _numbered(run_dir: Path, prefix: str) -> list[Path]:
+    found = [p for p in run_dir.glob(f"{prefix}*") if p.is_dir() and p.name.removeprefix(prefix).isdecimal()]
+    return sorted(found, key=lambda p: int(p.name.removeprefix(prefix)))
 
 
 def is_run(path: Path) -> bool:

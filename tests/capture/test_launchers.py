@@ -76,13 +76,35 @@ def test_an_exception_in_a_spawned_rank_ends_it_as_without_us(tmp_path: Path) ->
     ours = fsdp_profile("run", "--no-kineto", "-o", str(tmp_path / "run"), SPAWNED, "--end", "raise")
     assert (bare.returncode, ours.returncode) == (1, 1)
     assert traceback(ours.stderr) == traceback(bare.stderr)
-    assert "RuntimeError: planted" in ours.stderr
+    assert (
+        "fsdp-profile: the script ended with exit code 1, rank 1 failed first (RuntimeError: planted); "
+        "what was recorded is kept" in ours.stderr
+    )
     run = load_run(tmp_path / "run")
     assert (run.manifest.ranks[1].ending, run.manifest.ranks[1].message) == (
         Ending.EXCEPTION,
         "RuntimeError: planted",
     )
     assert not run.manifest.complete
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_variable", [False, True])
+def test_every_further_job_of_a_script_is_a_run_of_its_own(tmp_path: Path, by_variable: bool) -> None:
+    """A job of one rank between two of two: rank 1 of the last finds its folder free in neither of the others."""
+    options = ("--start", "fork", "--ranks", "2", "1", "2")
+    if by_variable:
+        done = python(SPAWNED, *options, FSDP_PROFILE="1", FSDP_PROFILE_OUTPUT=str(tmp_path / "run"))
+    else:
+        done = fsdp_profile("run", "--no-kineto", "-o", str(tmp_path / "run"), SPAWNED, *options)
+    assert done.returncode == 0, done.stderr
+    first = load_run(tmp_path / "run").manifest
+    assert first.warnings == [
+        "the script started several jobs; each further one is a run of its own in this folder: job_1, job_2"
+    ]
+    assert (first.world_size, first.complete, len(first.ranks)) == (2, True, 2)
+    assert_whole(load_run(tmp_path / "run" / "job_1"), ranks=1, steps=3, strategy=Strategy.DDP)
+    assert_whole(load_run(tmp_path / "run" / "job_2"), ranks=2, steps=3, strategy=Strategy.DDP)
 
 
 def test_a_launcher_as_the_command_is_run_once_and_its_ranks_recorded(tmp_path: Path) -> None:
@@ -112,6 +134,41 @@ def test_a_script_whose_processes_join_no_group_is_told_so(tmp_path: Path) -> No
     assert "warning: nothing distributed was seen: no process joined a process group" in done.stderr
 
 
+def test_a_model_made_before_the_group_is_in_the_ledger_and_a_closure_is_a_backward(tmp_path: Path) -> None:
+    """As Lightning's Trainer does it. The array is numpy's, and the first model is gone before the first forward."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import numpy, torch, torch.distributed as dist
+        from torch import nn
+        gone, model = nn.Linear(512, 512), nn.Linear(64, 64, bias=False)
+        foreign, data = torch.from_numpy(numpy.ones(4096)), torch.ones(8, 64)
+        dist.init_process_group("gloo", init_method="tcp://127.0.0.1:{free_port()}", rank=0, world_size=1)
+        del gone
+        model = nn.parallel.DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        def closure():
+            optimizer.zero_grad()
+            loss = model(data).pow(2).mean()
+            loss.backward()
+            return loss
+        for _ in range(3):
+            optimizer.step(closure)
+        """)
+    )
+    done = fsdp_profile("run", "--own-launcher", "--no-kineto", "-o", str(tmp_path / "run"), str(script))
+    assert done.returncode == 0, done.stderr
+    run = load_run(tmp_path / "run")
+    assert_whole(run, ranks=1, steps=3, strategy=Strategy.DDP)
+    kept = {str(c): size for c, size in memory.peak_of_steps(run, rank=0)[2].by_category.items() if size > 100}
+    activations = kept.pop("ACTIVATION", 0) + kept.pop("OPTIMIZER_TEMPORARY", 0) + kept.pop("TEMPORARY", 0)
+    assert activations <= 3 * 8 * 64 * 4
+    assert kept == {
+        "SHARDED_PARAM": WEIGHT, "SHARDED_GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
+        "INPUT": 8 * 64 * 4,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("source", "found"),
     [
@@ -123,6 +180,10 @@ def test_a_script_whose_processes_join_no_group_is_told_so(tmp_path: Path) -> No
         ("import os\nos.system('python -m torch.distributed.run train.py')", "torch.distributed.run"),
         ("from accelerate import notebook_launcher\nnotebook_launcher(f)", "notebook_launcher"),
         ("'''torchrun train.py'''\nimport torch", None),
+        ("from lightning.fabric import Fabric\nFabric(devices=2).launch()", "Lightning's Fabric"),
+        ("import lightning as L\nL.pytorch.Trainer(devices=2).fit(model)", "Lightning's Trainer"),
+        ("import pytorch_lightning as pl\npl.Trainer(devices=2)", "Lightning's Trainer"),
+        ("from transformers import Trainer\nimport lightning\nTrainer()", None),
         ("import multiprocessing as mp\nmp.Process(target=f)", None),  # data, most likely: torch has its own
         ("import torch.multiprocessing as mp\nmp.set_start_method('spawn')", None),
         ("not python", None),

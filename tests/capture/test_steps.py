@@ -62,6 +62,8 @@ def test_optimizer_steps_in_backward_end_at_the_next_forward() -> None:
         loop.step(0, in_backward=True)
         loop.step(1, in_backward=True)
         assert len(loop.ends) == expected
+    loop.tracker.nothing_follows()
+    assert len(loop.ends) == 3
 
 
 def test_a_step_that_the_grad_scaler_skips_is_a_step() -> None:

@@ -41,8 +41,8 @@ def profile(
 ) -> Iterator[Recording]:
     """Record this rank while the block runs: every step in it, and the ledger from here on.
 
-    Enter it after `init_process_group` and before the model is built and wrapped: what was allocated before is one
-    block without a name. All ranks enter; no word passes between them. Nothing of the arguments reaches the training.
+    Enter it after `init_process_group` and before the model is wrapped. All ranks enter; no word passes between them.
+    Nothing of the arguments reaches the training.
 
     Args:
         output: the run directory (default: a new one below runs/).
@@ -67,7 +67,8 @@ def profile(
         raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")
     if arm.is_armed():
         raise UsageError("profile(): this process is recorded already; one recording a process")
-    run_dir = join_own_run(Path(output) if output is not None else None, world_size=dist.get_world_size())
+    given = Path(output) if output is not None else None
+    run_dir = join_own_run(given, rank=dist.get_rank(), world_size=dist.get_world_size())
     options = Options(last_step=sys.maxsize, kineto=kineto, allocator=allocator, stacks=stacks)
     session = arm.arm_late(run_dir, options)
     session.tracker.is_by_hand = by_hand

@@ -40,8 +40,8 @@ def arm() -> Session:
 def arm_late(run_dir: Path, options: Options) -> Session:
     """Record this process as the rank of its process group, which was just made.
 
-    What was allocated before is one block without a name, and names that the script itself took from torch's modules
-    (`from torch.distributed import all_reduce`) stay as they are.
+    What tensors hold by now is read once, on CPU. Names that the script itself took from torch's modules (`from
+    torch.distributed import all_reduce`) stay as they are.
 
     Raises:
         FileExistsError: the rank was recorded already.

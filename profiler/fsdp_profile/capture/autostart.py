@@ -27,7 +27,9 @@ def _begin() -> "Session | None":
     if os.environ.pop(VARIABLE, "") != "1":  # below a rank: a worker of its own
         return None
     given = os.environ.get(OUTPUT)
-    run_dir = join_own_run(Path(given) if given else None, world_size=sys.modules[C10D].get_world_size())
+    dist = sys.modules[C10D]
+    output = Path(given) if given else None
+    run_dir = join_own_run(output, rank=dist.get_rank(), world_size=dist.get_world_size())
     return arm_late(run_dir, Options())
 
 

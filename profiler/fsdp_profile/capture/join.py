@@ -3,6 +3,9 @@
 [Note: The key of a job] What all its ranks share and no other job does: the scheduler's job and step, the rendezvous,
 and, where all ranks are on one machine, the launcher's process and when it began. The first rank writes the manifest,
 marked as unfinished: nobody outlives the ranks to finish it, so the first reader does.
+
+[Note: Several jobs of one script] A script may start ranks again when the first have ended (two `mp.spawn`). Whoever
+finds its rank recorded already belongs to a further job, and records into a folder of that one.
 """
 
 import json
@@ -11,6 +14,8 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import psutil
@@ -63,10 +68,45 @@ def join_run(
     return run_dir
 
 
-def join_own_run(output: Path | None, *, world_size: int) -> Path:
+def join_own_run(output: Path | None, *, rank: int, world_size: int) -> Path:
     """The same for a process that nobody of us started: what runs is what its own command line says."""
-    command = list(getattr(sys, "orig_argv", sys.argv))
-    return join_run(output, world_size=world_size, script=sys.argv[0], script_args=sys.argv[1:], command=command)
+    join = partial(
+        join_run,
+        world_size=world_size,
+        script=sys.argv[0],
+        script_args=sys.argv[1:],
+        command=list(getattr(sys, "orig_argv", sys.argv)),
+    )
+    run_dir = join(output)
+    place = place_of_job(run_dir, rank=rank, world_size=world_size)
+    return place if place == run_dir else join(place)
+
+
+def place_of_job(run_dir: Path, *, rank: int, world_size: int) -> Path:
+    """The folder of the job that this rank is of; see [Note: Several jobs of one script].
+
+    Its ranks agree without a word: the first folder of a job like theirs in which their rank is free.
+    """
+    key = _key_in_script(os.environ, world_size)
+    numbers = count()
+    while True:
+        place = layout.job_dir(run_dir, next(numbers))
+        place.mkdir(parents=True, exist_ok=True)
+        mark = place / layout.JOB_KEY
+        mine = mark.with_name(f"{layout.JOB_KEY}.{os.getpid()}")
+        mine.write_text(key, encoding="utf-8")
+        _place(mine, mark)
+        mine.unlink(missing_ok=True)
+        attempt = layout.attempt_dir(place, int(os.environ.get(layout.ENV_RESTARTS, 0)))
+        if mark.read_text(encoding="utf-8") == key and not layout.rank_dir(attempt, rank).exists():
+            return place
+
+
+def _key_in_script(environ: Mapping[str, str], world_size: int) -> str:
+    """What the ranks of one of a script's jobs share; a restart by an elastic agent may change size and port."""
+    if "TORCHELASTIC_RUN_ID" in environ:
+        return environ["TORCHELASTIC_RUN_ID"]
+    return f"{world_size}-{environ.get('MASTER_PORT', '')}"
 
 
 def _write_manifest(
@@ -83,16 +123,17 @@ def _write_manifest(
         "world_size": world_size,
         "extra": {layout.UNFINISHED: key},
     }
-    partial = path.with_name(f".{layout.MANIFEST}.{os.getpid()}")
-    partial.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    mine = path.with_name(f".{layout.MANIFEST}.{os.getpid()}")
+    mine.write_text(json.dumps(content, indent=1), encoding="utf-8")
     try:
-        if not path.exists() and any(not entry.name.startswith(f".{layout.MANIFEST}.") for entry in run_dir.iterdir()):
+        ours = (f".{layout.MANIFEST}.", layout.JOB_KEY)
+        if not path.exists() and any(not entry.name.startswith(ours) for entry in run_dir.iterdir()):
             raise OutputError(f"{run_dir}: exists and is not empty; choose another folder with -o, or remove it")
-        _place(partial, path)
+        _place(mine, path)
         if _key_of(path) != key:
             raise OutputError(f"{run_dir}: holds another run; choose another folder with -o, or remove it")
     finally:
-        partial.unlink(missing_ok=True)
+        mine.unlink(missing_ok=True)
 
 
 def _place(partial: Path, path: Path) -> None:

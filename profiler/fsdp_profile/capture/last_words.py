@@ -61,6 +61,18 @@ def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -
     return True
 
 
+def first_to_fail(run_dir: Path) -> int | None:
+    """The rank whose log has the earliest exception; None when no log has one."""
+    failures = (
+        (record["t_ns"], rank)
+        for rank in layout.ranks_in(run_dir)
+        if layout.capture_log(run_dir, rank).exists()
+        for record in _last_records(layout.capture_log(run_dir, rank))
+        if record["kind"] == "failure"
+    )
+    return min(failures, default=(0, None))[1]
+
+
 def _num_killed(context: Any) -> int:
     """Ranks of the agent that died by a signal; `subprocess_handlers` of SubprocessContext, torch 2.4 .. 2.15."""
     handlers = getattr(context, "subprocess_handlers", {})

@@ -26,11 +26,24 @@ def wait_for_group(begin: "Callable[[], Session | None]") -> None:
     OnImport().when(C10D, lambda module: _watch(module, begin))
 
 
-def in_tree() -> "Session | None":
-    """Arm as the environment says that our launcher left; None below a process that was armed already."""
-    from fsdp_profile.capture.arm import arm_late, take_environment
+def in_tree(*, when_armed: "Callable[[], None]") -> "Session | None":
+    """Arm as the environment says that our launcher left; None below a process that was armed already.
 
-    return arm_late(*take_environment()) if layout.ENV_RUN_DIR in os.environ else None
+    `when_armed` takes the rest of the injection out of the environment: nothing below a rank is one.
+    """
+    from pathlib import Path
+
+    from fsdp_profile.capture.arm import arm_late, take_environment
+    from fsdp_profile.capture.join import place_of_job
+
+    if layout.ENV_RUN_DIR not in os.environ:
+        return None
+    dist, run_dir = sys.modules[C10D], Path(os.environ[layout.ENV_RUN_DIR])
+    place = place_of_job(run_dir, rank=dist.get_rank(), world_size=dist.get_world_size())
+    os.environ[layout.ENV_RUN_DIR] = str(place)
+    session = arm_late(*take_environment())
+    when_armed()
+    return session
 
 
 def _watch(module: Any, begin: "Callable[[], Session | None]") -> None:
@@ -49,7 +62,7 @@ def _begin(begin: "Callable[[], Session | None]") -> None:
     try:
         session = begin()
     except FileExistsError:
-        _say("another process recorded this rank before (a restart, or a second job); this one is not recorded")
+        _say("another process records this rank; this one is not recorded")
     except Exception as e:
         _say(f"nothing is recorded in this process: {type(e).__name__}: {e}")
     else:

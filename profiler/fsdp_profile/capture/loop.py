@@ -44,6 +44,8 @@ class LoopHooks:
         self._handles: list[Any] = []
         self._registration: list[Any] = []
         self._phase_before: list[Phase] = []
+        self._closure_ran = False
+        """A backward ran inside Optimizer.step: its gradients were not there when the step began."""
         self._recomputing: list[tuple[int, int]] = []
         """(start_ns, forwards open at its begin) of the recomputations under way, outermost first."""
 
@@ -118,7 +120,10 @@ class LoopHooks:
                 if before is not Phase.BACKWARD and self._recorder.enabled:
                     with self._patcher.guarded("gradients that wait"):
                         self._after_backward()
-                self._recorder.enter_phase(before if before is Phase.BACKWARD else Phase.OTHER)
+                is_closure = self._tracker.depth > 0 and before is not Phase.BACKWARD
+                self._closure_ran = self._closure_ran or is_closure
+                outside = Phase.OPTIMIZER if is_closure else Phase.OTHER
+                self._recorder.enter_phase(before if before is Phase.BACKWARD else outside)
 
         return backward
 
@@ -179,17 +184,23 @@ class LoopHooks:
                 self._stepped.add(optimizer)
                 self._first_step(optimizer)
             if self._recorder.enabled:
-                self._tag_grads()
-                for group in optimizer.param_groups:
-                    for param in group["params"]:
-                        if param.grad is not None:
-                            self._recorder.tag(param.grad, Category.SHARDED_GRAD)
+                self._tag_grads_of(optimizer)
             self._phase_before.append(self._recorder.phase)
             self._recorder.enter_phase(Phase.OPTIMIZER)
+
+    def _tag_grads_of(self, optimizer: Any) -> None:
+        self._tag_grads()
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    self._recorder.tag(param.grad, Category.SHARDED_GRAD)
 
     def _optimizer_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with self._patcher.guarded("optimizer phase"):
             if self._recorder.enabled:
+                if self._closure_ran:
+                    self._closure_ran = False
+                    self._tag_grads_of(optimizer)
                 for state in optimizer.state.values():
                     for name, value in state.items() if isinstance(state, dict) else ():
                         if hasattr(value, "untyped_storage"):

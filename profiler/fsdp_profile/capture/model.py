@@ -1,7 +1,9 @@
 """What model was trained, as its parameters say, and what else is held; read once, at the first forward."""
 
+import contextlib
 import gc
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from fsdp_profile.capture.recorder import Recorder, nbytes, parts
@@ -69,16 +71,38 @@ def tag_held(recorder: Recorder) -> None:
     """
     import torch
 
+    for value in _live_tensors():
+        is_param = isinstance(value, torch.nn.Parameter)
+        category = Category.SHARDED_PARAM if is_param else Category.INPUT
+        recorder.tag(value, category, name="held by the script", weak=True)
+
+
+def held_storages() -> dict[str, list[int]]:
+    """Addresses and sizes of what live tensors hold of the CPU's allocator, each once.
+
+    What torch did not allocate (numpy's arrays, mapped files, shared memory) cannot be resized.
+    """
+    sizes: dict[int, int] = {}
+    for tensor in _live_tensors():
+        for part in parts(tensor):
+            with contextlib.suppress(Exception):  # a meta, lazy or functional tensor has no storage
+                storage = part.untyped_storage()
+                if part.device.type == "cpu" and storage.resizable() and storage.nbytes():
+                    sizes[storage.data_ptr()] = storage.nbytes()
+    return {"address": list(sizes), "size_bytes": list(sizes.values())}
+
+
+def _live_tensors() -> Iterator[Any]:
+    import torch
+
     is_tensor: dict[type, bool] = {}
     for value in gc.get_objects():
         # Not isinstance: it asks proxies for their __class__, which may run their code.
         kind = type(value)
         if kind not in is_tensor:
-            is_tensor[kind] = issubclass(kind, torch.Tensor)
+            is_tensor[kind] = issubclass(kind, torch.Tensor) and kind.__name__ != "FakeTensor"
         if is_tensor[kind]:
-            is_param = isinstance(value, torch.nn.Parameter)
-            category = Category.SHARDED_PARAM if is_param else Category.INPUT
-            recorder.tag(value, category, name="held by the script", weak=True)
+            yield value
 
 
 def _belongs(handle: Any, module: Any) -> bool:

@@ -32,6 +32,8 @@ LAUNCHER_MODULES: Final = (
 _FLAGS_WITH_A_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 _STARTERS: Final = ("spawn", "start_processes", "Process")
 _LAUNCHERS: Final = ("torchrun", "accelerate", *LAUNCHER_MODULES)
+_LIGHTNING: Final = ("lightning", "pytorch_lightning", "lightning_fabric")
+_IN_LIGHTNING: Final = ("Fabric", "Trainer", "LightningCLI")  # each runs the script again for every further rank
 _IN_NOTEBOOKS: Final = ("notebook_launcher", "debug_launcher")  # of accelerate
 _RUN_COMMANDS: Final = ("os.system", "subprocess.run", "subprocess.call", "subprocess.check_call", "subprocess.Popen")
 
@@ -39,15 +41,15 @@ _RUN_COMMANDS: Final = ("os.system", "subprocess.run", "subprocess.call", "subpr
 def how_it_starts_ranks(script: Path) -> str | None:
     """What in a script starts processes that become ranks, in a word; None when nothing does.
 
-    Read from its source: calls of torch.multiprocessing's spawn, start_processes and Process, launchers' names in
-    commands. A script that cannot be read as Python tells nothing.
+    Read from its source: calls of torch.multiprocessing's spawn, start_processes and Process, Lightning's Fabric and
+    Trainer, launchers' names in commands. A script that cannot be read as Python tells nothing.
     """
     try:
         tree = ast.parse(script.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    names = _names_of_multiprocessing(tree)
-    found = (_starter(node, names) for node in ast.walk(tree))
+    names, lightning = _names_of_multiprocessing(tree), _names_of_lightning(tree)
+    found = (_starter(node, names) or _starter_in_lightning(node, lightning) for node in ast.walk(tree))
     return next((word for word in found if word is not None), None)
 
 
@@ -66,6 +68,26 @@ def _names_of_multiprocessing(tree: ast.AST) -> dict[str, str]:
         elif isinstance(node, ast.ImportFrom) and node.module == "torch":
             names |= {alias.asname or alias.name: "" for alias in node.names if alias.name == "multiprocessing"}
     return names
+
+
+def _names_of_lightning(tree: ast.AST) -> set[str]:
+    """Names in the script of Lightning's packages, and of what was taken from them."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            packages = [alias for alias in node.names if alias.name.split(".")[0] in _LIGHTNING]
+            names |= {alias.asname or alias.name.split(".")[0] for alias in packages}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _LIGHTNING:
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def _starter_in_lightning(node: ast.AST, names: set[str]) -> str | None:
+    if not names or not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name | ast.Attribute):
+        return None
+    first, _, rest = ast.unparse(node.func).partition(".")
+    last = rest.rpartition(".")[2] or first
+    return f"Lightning's {last}" if first in names and last in _IN_LIGHTNING else None
 
 
 def _starter(node: ast.AST, names: dict[str, str]) -> str | None:

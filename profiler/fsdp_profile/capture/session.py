@@ -28,7 +28,7 @@ from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.host_states import host_states
 from fsdp_profile.capture.loop import LoopHooks
 from fsdp_profile.capture.losses import LossHooks
-from fsdp_profile.capture.model import describe_model, describe_optimizer, tag_held, tag_kept
+from fsdp_profile.capture.model import describe_model, describe_optimizer, held_storages, tag_held, tag_kept
 from fsdp_profile.capture.options import Options
 from fsdp_profile.capture.own_code import OwnCode
 from fsdp_profile.capture.patching import Patcher
@@ -53,6 +53,7 @@ class Session:
         world_size: int | None = None,
     ) -> None:
         self.options = options
+        self._is_late = is_late
         self.patcher = Patcher(is_late=is_late)
         self.recorder = recorder or Recorder()
         self.units = UnitRegistry()
@@ -136,6 +137,8 @@ class Session:
             else:
                 self.cpu_window = CpuWindow(own_code=self.own_code)
                 self.cpu_window.start()
+                if self._is_late:
+                    self.writer.write("held", {"t_ns": now(), **held_storages()})
         self.sampler.start()
         owner = ("torch.autograd.profiler",)
         self.patcher.wrap(owner, "profile._prepare_trace", self._other_profiler, feature="the script's own profiler")
@@ -189,6 +192,8 @@ class Session:
             self.loop.setup_is_over()
             with self.patcher.guarded("tensors of the script"):
                 tag_held(self.recorder)
+                if self._is_late and self.cpu_window is not None:
+                    self.writer.write("held", {"t_ns": now(), **held_storages()})
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             # A killed process writes no end: what it ran on is told now, and again at the end.
@@ -212,6 +217,7 @@ class Session:
         """End the recording, or have it end at the first moment at which it may."""
         if not self._is_over:
             self.recorder.close_spans()
+            self._settle_last_step(sys.exc_info()[1])
             self.recorder.enabled = False
             self._is_closing = True
             self._close_window()
@@ -228,14 +234,22 @@ class Session:
             recorder.enabled = False
             self._is_closing = True
             self._close_window()
-        elif recorder.phase is not Phase.BACKWARD and recorder.is_quiet():
+        elif recorder.phase is not Phase.BACKWARD and self._may_flush():
             self._flush(step)
+        else:  # the model may be gone when a flush may be made
+            with self.patcher.guarded("unit descriptions"):
+                self._describe_units()
+
+    def _may_flush(self) -> bool:
+        """Nothing of ours runs that must not be stopped now; see [Note: Never stop inside a record_function]."""
+        runs = self.cpu_window is not None or self.cuda_history is not None or self.cuda_trace is not None
+        return not runs or self.recorder.is_quiet()
 
     def _close_window(self) -> None:
         """End the recording once it may be stopped; see [Note: Never stop inside a record_function]."""
         if not self._is_closing or self.recorder.phase is Phase.BACKWARD:
             return
-        if self.recorder.is_quiet():
+        if self._may_flush():
             self._is_closing = False
             self._finish("window ended")
             with self.patcher.guarded("steps after the window"):
@@ -250,9 +264,7 @@ class Session:
             return
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or _under_way()
         self.recorder.close_spans()
-        if failure is None and self.recorder.enabled:
-            with self.patcher.guarded("step ends"):
-                self.tracker.process_ends()
+        self._settle_last_step(failure)
         self._finish("process ended")
         if self.bare_steps.ends:
             self.writer.write("bare_steps", {"ends": self.bare_steps.ends})
@@ -260,6 +272,12 @@ class Session:
             text = f"{type(failure).__name__}: {failure}".splitlines()
             self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})
         self.writer.close()
+
+    def _settle_last_step(self, failure: BaseException | None) -> None:
+        """Nothing follows that would tell that the last step was whole."""
+        if failure is None and self.recorder.enabled:
+            with self.patcher.guarded("step ends"):
+                self.tracker.nothing_follows()
 
     # Flushing.
 

@@ -62,9 +62,9 @@ class StepTracker:
             self._cycle.add(id(optimizer))
             self._pending = self._seen >= self._cycle
 
-    def process_ends(self) -> None:
-        """Nothing follows: a cycle of optimizers that was never seen to begin again was whole."""
-        if self._seen and not self._cycle_known and self.depth == 0:
+    def nothing_follows(self) -> None:
+        """A cycle of optimizers that was never seen to begin again was whole, and so was a step inside backward."""
+        if self.depth == 0 and (self._pending or (self._seen and not self._cycle_known)):
             self._end_step(self._last_end_ns)
 
     @property

@@ -141,6 +141,7 @@ def _run_once(args: argparse.Namespace, command: list[str], why: str) -> Recorde
     """One process, which starts the ranks itself."""
     from dataclasses import replace
 
+    from fsdp_profile.capture.last_words import first_to_fail
     from fsdp_profile.capture.own_launcher import launch_tree
     from fsdp_profile.layout import ranks_in
 
@@ -151,6 +152,8 @@ def _run_once(args: argparse.Namespace, command: list[str], why: str) -> Recorde
     outcome = launch_tree(command, run_dir=run_dir, options=options)
     if outcome.exit_code == 0:
         outcome = replace(outcome, rank_exit_codes=dict.fromkeys(ranks_in(run_dir), 0))
+    else:
+        outcome = replace(outcome, first_failed_rank=first_to_fail(run_dir))
     return _finish(run_dir, started, outcome, world_size=None)
 
 
@@ -284,10 +287,13 @@ def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
 
 
 def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy: str) -> Any:
-    """The manifest of a run that has begun, written."""
+    """The manifest of a run that has begun; as it is written, a reader finishes it should we never come to it."""
     from datetime import datetime
 
+    from msgspec.structs import replace
+
     from fsdp_profile.ingest.manifest import Manifest, write_manifest
+    from fsdp_profile.layout import UNFINISHED
 
     started = Manifest(
         name=run_dir.resolve().name,
@@ -297,14 +303,15 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy:
         script_args=list(args.script_args),
         world_size=world_size,
         extra={"as": strategy} if strategy else {},
-        warnings=["the launcher did not come to its end; the ranks' own logs are kept"],
     )
-    write_manifest(run_dir, started)
+    write_manifest(run_dir, replace(started, extra={**started.extra, UNFINISHED: "the launcher at work"}))
     return started
 
 
 def _failure_line(manifest: Any, rank: int | None, exit_code: int) -> str:
     record = next((r for r in manifest.ranks if r.rank == rank), None)
-    what = f"rank {rank}" if rank is not None else "the script"
     why = f" ({record.message})" if record is not None and record.message else ""
+    if record is not None and record.exit_code is None:  # not our child: the code is the script's
+        return f"the script ended with exit code {exit_code}, rank {rank} failed first{why}; what was recorded is kept"
+    what = f"rank {rank}" if rank is not None else "the script"
     return f"{what} ended with exit code {exit_code}{why}; what was recorded is kept"

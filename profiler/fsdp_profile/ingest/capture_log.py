@@ -71,6 +71,8 @@ class CaptureLog:
     calls: Columns = field(default_factory=dict)
     phases: Columns = field(default_factory=dict)
     drops: Columns = field(default_factory=dict)
+    held: list[tuple[int, Columns]] = field(default_factory=list)
+    """CPU, where the recording began late: t_ns, and address and size_bytes of what tensors held then, twice."""
     step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     bare_step_ends: list[int] = field(default_factory=list)
     """Ends of the steps after the window, in which nothing was recorded."""
@@ -161,6 +163,9 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
         case "first_forward":
             log.first_forward_ns = int(record["t_ns"])
             log.so_far.update(record.get("facts", {}))
+        case "held":
+            columns = {name: record[name] for name in ("address", "size_bytes")}
+            log.held.append((int(record["t_ns"]), _decode(log.words, columns)))
         case "optimizer":
             log.optimizers.append(record)
         case "rewrap":

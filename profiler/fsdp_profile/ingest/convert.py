@@ -18,6 +18,7 @@ from fsdp_profile.ingest.communication import collective_columns, transport_ends
 from fsdp_profile.ingest.cuda_ledger import device_history, ledger_of_history, ring_warnings
 from fsdp_profile.ingest.device_trace import device_collective_columns, kernel_columns, read_device_trace
 from fsdp_profile.ingest.failed_allocation import oom_columns
+from fsdp_profile.ingest.held import with_held
 from fsdp_profile.ingest.kineto import Trace
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
 from fsdp_profile.ingest.segment_lives import pool_tables
@@ -116,6 +117,7 @@ def _ledger(log: CaptureLog) -> Ledger | None:
     if len(log.allocator["t_ns"]) == 0:
         return None
     events = {**log.allocator, "transport": with_handed_over(log)}
+    events = with_held(events, log.held)
     return pair_cpu_events(**events, transport_end_ns=transport_ends_ns(log), drops=log.drops, tags=log.tags)
 
 

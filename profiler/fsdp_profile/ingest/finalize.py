@@ -20,7 +20,7 @@ import numpy as np
 from fsdp_profile import layout
 from fsdp_profile.errors import FsdpProfileError, OutputError
 from fsdp_profile.ingest.capture_log import CaptureLog
-from fsdp_profile.ingest.convert import convert_rank
+from fsdp_profile.ingest.convert import convert_rank, read_rank
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
 from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.schema import Ending
@@ -94,25 +94,43 @@ def finalize(
 def finalize_attempts(
     run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int | None = None
 ) -> Manifest:
-    """Finalize a run, and every elastic restart of it as a run of its own; the first one's manifest. All are written.
+    """Finalize a run, and every elastic restart and further job of it as a run of its own; the first one's manifest.
 
-    The launcher's exit codes are those of the last attempt.
+    All are written. The launcher's exit codes are those of the last attempt.
 
     Raises:
         OutputError: a manifest cannot be written.
     """
-    restarts = layout.attempts_in(run_dir)
+    restarts, jobs = layout.attempts_in(run_dir), layout.jobs_in(run_dir)
     first = finalize(run_dir, started, exit_codes={} if restarts else exit_codes, world_size=world_size)
-    if restarts:
-        names = ", ".join(path.name for path in restarts)
-        warning = f"the job was started again; each restart is a run of its own in this folder: {names}"
-        first = msgspec.structs.replace(first, warnings=[warning, *first.warnings])
+    first = msgspec.structs.replace(first, warnings=[*_tell_others(run_dir), *first.warnings])
     write_manifest(run_dir, first)
     for path in restarts:
         codes = exit_codes if path == restarts[-1] else {}
-        again = msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
-        write_manifest(path, finalize(path, again, exit_codes=codes, world_size=world_size))
+        write_manifest(path, finalize(path, _named(started, path), exit_codes=codes, world_size=world_size))
+    all_well = bool(exit_codes) and not any(exit_codes.values())
+    for path in jobs:
+        last = (layout.attempts_in(path) or [path])[-1]
+        codes = dict.fromkeys(layout.ranks_in(last), 0) if all_well else {}
+        finalize_attempts(path, _named(started, path), exit_codes=codes, world_size=world_size)
     return first
+
+
+def _named(started: Manifest, path: Path) -> Manifest:
+    return msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
+
+
+def _tell_others(run_dir: Path) -> list[str]:
+    """What of the same launch lies beside a run."""
+    causes = {
+        "the job was started again; each restart": layout.attempts_in(run_dir),
+        "the script started several jobs; each further one": layout.jobs_in(run_dir),
+    }
+    return [
+        f"{cause} is a run of its own in this folder: {', '.join(path.name for path in paths)}"
+        for cause, paths in causes.items()
+        if paths
+    ]
 
 
 def finish(run_dir: Path, started: Manifest) -> Manifest:
@@ -121,6 +139,7 @@ def finish(run_dir: Path, started: Manifest) -> Manifest:
     While ranks may still run, or where the folder cannot be written, it is made again at every reading.
     """
     finished = finalize(run_dir, started, exit_codes={}, world_size=started.world_size or None, is_foreign=True)
+    finished = msgspec.structs.replace(finished, warnings=[*_tell_others(run_dir), *finished.warnings])
     if any(_may_run(run_dir, record) for record in finished.ranks):
         return finished
     extra = {key: value for key, value in finished.extra.items() if key != layout.UNFINISHED}
@@ -159,6 +178,9 @@ def _convert_all(run_dir: Path, ranks: list[int]) -> Any:
 def _convert(run_dir: Path, rank: int) -> RankFacts:
     try:
         log = convert_rank(run_dir, rank)
+    except OutputError as e:  # a full disk: the log itself is there
+        log = read_rank(run_dir, rank)[0]
+        log.warnings.append(str(e))
     except FsdpProfileError as e:
         return RankFacts(rank=rank, warnings=[str(e)])
     return _facts(rank, log, has_kineto=any(layout.raw_dir(run_dir, rank).glob("kineto*.json")))
@@ -263,7 +285,7 @@ def _manifest(
         "ranks": sorted(records, key=lambda r: r.rank),
         "sources": _sources(facts, end),
         "not_recorded": _not_recorded(facts, end),
-        "warnings": _warnings(facts, world_size),
+        "warnings": _warnings(facts, world_size, {r.rank: r.exit_code for r in records if r.exit_code is not None}),
         "receipt": receipt,
         "complete": bool(facts) and all(r.ending is Ending.COMPLETED for r in records) and not was_lost,
     }
@@ -302,13 +324,15 @@ def _not_recorded(facts: list[RankFacts], end: dict[str, Any]) -> dict[str, str]
     return why
 
 
-def _warnings(facts: list[RankFacts], world_size: int) -> list[str]:
+def _warnings(facts: list[RankFacts], world_size: int, exit_codes: dict[int, int]) -> list[str]:
     found = [f"rank {f.rank}: {line}" for f in facts for line in f.warnings]
     for f in facts:
         lost = ((f.end or {}).get("lost") or {}).items()
         found += [f"rank {f.rank}: {feature} not recorded: {why}" for feature, why in lost]
         if f.process and f.end is None:
-            found.append(f"rank {f.rank}: its process was killed; what it wrote up to step {f.num_steps} is kept")
+            has_exited = exit_codes.get(f.rank, -1) >= 0
+            why = "its log has no end (os._exit, or a full disk)" if has_exited else "its process was killed"
+            found.append(f"rank {f.rank}: {why}; what it wrote up to step {f.num_steps} is kept")
     if not facts:
         found.append(
             f"none of the {world_size} ranks recorded anything: the script never imported torch, or did not start"

@@ -77,7 +77,7 @@ def pair_cpu_events(
 
     Bytes that were there before the first event (another profiler's) become one block without address.
     """
-    reported_bytes = _with_mapped(delta_bytes, reported_bytes)
+    reported_bytes = with_mapped(delta_bytes, reported_bytes)
     base = int(reported_bytes[0] - delta_bytes[0]) if len(t_ns) else 0
     if base > 0:
         t_ns, address = np.insert(t_ns, 0, t_ns[0]), np.insert(address, 0, 0)
@@ -132,7 +132,7 @@ def pair_cpu_events(
     )
 
 
-def _with_mapped(delta: Array, reported: Array) -> Array:
+def with_mapped(delta: Array, reported: Array) -> Array:
     """The allocator's totals with shared memory in them.
 
     Mapped files and shared memory (a DataLoader's batches) are reported with a total of 0: they are not the

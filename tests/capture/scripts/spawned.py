@@ -33,12 +33,14 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--start", choices=["spawn", "fork"], default="spawn")
     parser.add_argument("--end", default="")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2], help="of each job, one after the other")
     args = parser.parse_args()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free_port = probe.getsockname()[1]
-    arguments = (2, free_port, args.end)
-    if args.start == "spawn":
-        mp.spawn(main, args=arguments, nprocs=2)
-    else:
-        mp.start_processes(main, args=arguments, nprocs=2, start_method="fork")
+    for ranks in args.ranks:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            free_port = probe.getsockname()[1]
+        arguments = (ranks, free_port, args.end)
+        if args.start == "spawn":
+            mp.spawn(main, args=arguments, nprocs=ranks)
+        else:
+            mp.start_processes(main, args=arguments, nprocs=ranks, start_method="fork")

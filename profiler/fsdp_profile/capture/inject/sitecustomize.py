@@ -2,7 +2,7 @@
 
 It first runs the sitecustomize it stands in front of, then takes itself off sys.path and PYTHONPATH again, so that
 the script sees the environment it was started with. Where the script starts its ranks itself it stays on PYTHONPATH,
-for its descendants.
+for its descendants, until a process turns out to be a rank.
 """
 
 import os
@@ -15,10 +15,7 @@ def _is_here(entry: str) -> bool:
     return os.path.abspath(entry or ".") == _HERE
 
 
-def _restore_path() -> None:
-    sys.path[:] = [entry for entry in sys.path if not _is_here(entry)]
-    if os.environ.get("FSDP_PROFILE_TREE"):
-        return
+def _restore_environment() -> None:
     entries = [e for e in os.environ.get("PYTHONPATH", "").split(os.pathsep) if e and not _is_here(e)]
     if entries:
         os.environ["PYTHONPATH"] = os.pathsep.join(entries)
@@ -46,7 +43,7 @@ def _arm() -> None:
         if is_in_tree:
             from fsdp_profile.capture.lazily import in_tree, wait_for_group
 
-            wait_for_group(in_tree)
+            wait_for_group(lambda: in_tree(when_armed=_restore_environment))
             return
         from fsdp_profile.capture.arm import arm
 
@@ -58,6 +55,8 @@ def _arm() -> None:
         sys.stderr.write(f"fsdp-profile: nothing is recorded in this process: {type(e).__name__}: {e}\n")
 
 
-_restore_path()
+sys.path[:] = [entry for entry in sys.path if not _is_here(entry)]
+if not os.environ.get("FSDP_PROFILE_TREE"):
+    _restore_environment()
 _run_other_sitecustomize()
 _arm()
