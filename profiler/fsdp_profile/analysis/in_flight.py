@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.at_work import is_word
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units import unit_spans
 from fsdp_profile.ingest.tables import numbers, strings
@@ -163,7 +164,7 @@ def _held(run: Run, rank: int, step: int, phase: Phase) -> int | None:
     ledger = memory.timeline(run, rank=rank, step=step)
     if not len(ledger.event):
         return None
-    mine = strings(run.table("memory_samples", rank=rank), "phase")[ledger.event] == phase.value
+    mine = is_word(run.table("memory_samples", rank=rank).take(pa.array(ledger.event)), "phase", phase)
     held = sum((ledger.by_category[category] for category in _GATHERED), np.zeros(len(ledger.event), np.int64))
     return int(held[mine].max()) if mine.any() else None
 
