@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fsdp_profile import layout
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
+from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
 from fsdp_profile.ingest.tables import make_table
 from fsdp_profile.schema import (
     CATEGORIES,
@@ -425,11 +426,14 @@ def write_run(path: Path, *, num_events: int, num_steps: int) -> int:
     played = play(num_events, num_steps)
     folder = layout.rank_dir(path, 0)
     folder.mkdir(parents=True)
-    for name, columns in tables(played).items():
-        # Level 1: a run that is measured is written often and kept nowhere.
-        pq.write_table(
-            make_table(name, columns), layout.table_path(path, 0, name), compression="zstd", compression_level=1
+    made = {name: make_table(name, columns) for name, columns in tables(played).items()}
+    if played.num_events >= MIN_EVENTS:
+        made["memory_pyramid"] = make_table(
+            "memory_pyramid", pyramid_columns(made["memory_samples"], made["allocations"])
         )
+    for name, table in made.items():
+        # Level 1: a run that is measured is written often and kept nowhere.
+        pq.write_table(table, layout.table_path(path, 0, name), compression="zstd", compression_level=1)
     total = sum(unit_bytes(unit) for unit in range(LAYERS + 1))
     model = Model(
         name="made up",

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsdp_profile.analysis.at_work import WORK_KINDS, is_word, unit_at, units_at
-from fsdp_profile.analysis.live_bytes import Identity, Ints, LiveBytes, live_bytes
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.ingest.live_bytes import Identity, Ints, LiveBytes, live_bytes
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, Category, Phase
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_profile.analysis import live_bytes as module
-from fsdp_profile.analysis.live_bytes import live_bytes
+from fsdp_profile.ingest import live_bytes as module
+from fsdp_profile.ingest.live_bytes import live_bytes
 from fsdp_profile.schema import CATEGORIES, NOT_FREED, Category
 
 NUM_EVENTS = 50
