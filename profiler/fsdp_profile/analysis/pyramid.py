@@ -29,6 +29,9 @@ class Level:
     ledger: Timeline
     bin_events: int
     """Of so many events the least and the greatest total are there; 1: every event is."""
+    reserved_bytes: Ints | None = None
+    """What the caching allocator held at each row; None on CPU."""
+    active_bytes: Ints | None = None
 
 
 def whole(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Level:
@@ -41,7 +44,7 @@ def whole(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Level:
     if table.num_rows == 0:
         num_events = run.table("memory_samples", rank=rank).num_rows
         if num_events <= max_rows:
-            return _every_event(run, rank, np.arange(num_events))
+            return level_of(run, rank=rank, events=np.arange(num_events))
         table = _table(run, rank)
     return _finest(table, np.ones(table.num_rows, np.bool_), max_rows)
 
@@ -56,14 +59,22 @@ def between(run: Run, *, rank: int, start_ns: int, end_ns: int, max_rows: int = 
     first = max(int(np.searchsorted(t_ns, start_ns, side="right")) - 1, 0)
     stop = max(int(np.searchsorted(t_ns, end_ns, side="right")), min(first + 1, len(t_ns)))
     if stop - first <= max_rows:
-        return _every_event(run, rank, np.arange(first, stop))
+        return level_of(run, rank=rank, events=np.arange(first, stop))
     table = _table(run, rank)
     event = numbers(table, "event")
     return _finest(table, (event >= first) & (event < stop), max_rows)
 
 
-def _every_event(run: Run, rank: int, events: Ints) -> Level:
-    return Level(ledger=memory.timeline_at(run, rank=rank, events=events), bin_events=1)
+def level_of(run: Run, *, rank: int, events: Ints, bin_events: int = 1) -> Level:
+    """The ledger at some events, and what the allocator held then."""
+    samples = run.table("memory_samples", rank=rank).select(["reserved_bytes", "active_bytes"]).take(pa.array(events))
+    ledger = memory.timeline_at(run, rank=rank, events=events)
+    return Level(ledger=ledger, bin_events=bin_events, **_allocator(samples))
+
+
+def _allocator(table: pa.Table) -> dict[str, Ints]:
+    names = ("reserved_bytes", "active_bytes")
+    return {name: numbers(table, name) for name in names if table.num_rows and not table.column(name).null_count}
 
 
 def _finest(table: pa.Table, inside: "np.ndarray[Any, np.dtype[np.bool_]]", max_rows: int) -> Level:
@@ -78,7 +89,7 @@ def _finest(table: pa.Table, inside: "np.ndarray[Any, np.dtype[np.bool_]]", max_
         by_category={category: numbers(mine, f"{category.lower()}_bytes") for category in CATEGORIES},
         event=numbers(mine, "event"),
     )
-    return Level(ledger=ledger, bin_events=BIN_EVENTS * FACTOR**number)
+    return Level(ledger=ledger, bin_events=BIN_EVENTS * FACTOR**number, **_allocator(mine))
 
 
 def _table(run: Run, rank: int) -> pa.Table:
