@@ -15,12 +15,11 @@ from fsdp_profile.analysis import host_states as offload
 from fsdp_profile.analysis import waterfall as device
 from fsdp_profile.analysis.growth import Growth, KeptUnsharded
 from fsdp_profile.analysis.host_states import HostStates
-from fsdp_profile.analysis.memory import Ints
 from fsdp_profile.analysis.postmortem import PostMortem
-from fsdp_profile.analysis.pyramid import MAX_ROWS, Level
+from fsdp_profile.analysis.pyramid import MAX_ROWS
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
-from fsdp_profile.analysis.stretch import Stretch
+from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.stretch import Detail, Stretch
 from fsdp_profile.analysis.waterfall import Communicator, Waterfall
 from fsdp_profile.ingest.tables import numbers
 
@@ -106,11 +105,9 @@ def run_stretch(ref: RunRef, *, rank: int, num_panels: int) -> Stretch:
     return found
 
 
-def detail(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> tuple[Level, Ints, tuple[PhaseSpan, ...]]:
-    """Finer rows of a part of it, the unit at work at each, and the phases."""
-    found: tuple[Level, Ints, tuple[PhaseSpan, ...]] = ask(
-        stretch.detail, ref, rank=rank, start_ns=start_ns, end_ns=end_ns
-    )
+def detail(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> Detail:
+    """Finer rows of a part of it."""
+    found: Detail = ask(stretch.detail, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
     return found
 
 

@@ -18,7 +18,7 @@ from fsdp_dashboard.charts.wire import Ints, packed
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.pyramid import Level
 from fsdp_profile.analysis.steps import PhaseSpan
-from fsdp_profile.analysis.stretch import Stretch
+from fsdp_profile.analysis.stretch import BigBlock, Detail, Stretch
 from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 from fsdp_profile.schema import NO_UNIT, Category
 
@@ -70,19 +70,17 @@ def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | Non
     }
 
 
-def detail_data(
-    panel: LedgerPanel, found: tuple[Level, Ints, tuple[PhaseSpan, ...]], *, number: int, window: Window
-) -> dict[str, Any]:
+def detail_data(panel: LedgerPanel, found: Detail, *, number: int, window: Window) -> dict[str, Any]:
     """Finer rows of a part of a panel."""
-    level, units, phases = found
     start = panel.stretch.start_ns
     return {
         "key": f"{number}:{window[0]}:{window[1]}",
         "panel": number,
         "from": window[0],
         "to": window[1],
-        "phases": _phases(phases, start),
-        "packed": _rows(level, units, start),
+        "phases": _phases(found.phases, start),
+        "blocks": _blocks(found.blocks, panel.stretch),
+        "packed": _rows(found.level, found.units, start),
     }
 
 
@@ -132,7 +130,7 @@ def _panel(panel: LedgerPanel, drawn: list[str], *, highest_bytes: int, top_byte
         "steps": [[number, a - start, b - start] for number, a, b in found.steps],
         "units": {str(unit): unit_text(name) for unit, name in found.unit_names.items()},
         "device": [[t - start, size] for t, size in found.device],
-        "blocks": [[b.start_ns - start, b.end_ns - start, _block_text(b, found)] for b in found.blocks],
+        "blocks": _blocks(found.blocks, found),
         "names_highest": peak.allocated_bytes <= TELLING_RATIO * highest_bytes,
         "peak": {
             "t": peak.t_ns - start,
@@ -175,7 +173,13 @@ def _phases(phases: Sequence[PhaseSpan], start_ns: int) -> list[list[Any]]:
     return [[span.phase, span.start_ns - start_ns, span.end_ns - start_ns] for span in phases]
 
 
-def _block_text(block: Any, found: Stretch) -> str:
+def _blocks(blocks: Sequence[BigBlock], found: Stretch) -> list[list[Any]]:
+    """Largest first; a block that was not freed ends with the stretch."""
+    start, end = found.start_ns, found.end_ns
+    return [[b.start_ns - start, min(b.end_ns, end + 1) - start, _block_text(b, found)] for b in blocks]
+
+
+def _block_text(block: BigBlock, found: Stretch) -> str:
     name = None if block.unit == NO_UNIT else found.unit_names.get(block.unit)
     parts = [
         f"{bytes_text(block.size_bytes)} {block.category}",

@@ -98,7 +98,7 @@ class Panel {
     [this.from, this.to] = window || told.opens;
     const head = add(ledger.root, "div", "head");
     add(head, "b").textContent = told.title;
-    add(head, "span", "about").textContent = told.about;
+    this.about = add(head, "span", "about");
     for (const [sign, label, act] of [["+", "Zoom in", () => this.zoom(0.5)], ["−", "Zoom out", () => this.zoom(2)], ["0", "Reset the zoom", () => this.reset()]]) {
       const button = add(head, "button");
       button.textContent = sign;
@@ -201,20 +201,24 @@ class Panel {
   }
 
   refine(rows, detail) {
-    this.detail = { rows, from: detail.from, to: detail.to, phases: detail.phases };
+    this.detail = { rows, from: detail.from, to: detail.to, phases: detail.phases, blocks: detail.blocks };
     this.draw();
   }
 
   // -- rows
 
   source() {
-    const d = this.detail;
-    return d && d.from <= this.from && d.to >= this.to ? d.rows : this.base;
+    const finer = this.finer();
+    return finer ? finer.rows : this.base;
   }
 
   phases() {
+    return (this.finer() || this.told).phases;
+  }
+
+  finer() {
     const d = this.detail;
-    return d && d.from <= this.from && d.to >= this.to ? d.phases : this.told.phases;
+    return d && d.from <= this.from && d.to >= this.to ? d : null;
   }
 
   bounds(rows) {
@@ -299,6 +303,7 @@ class Panel {
     this.reference(c);
     c.restore();
     this.peak(c);
+    this.about.textContent = this.told.about + (this.asBars() ? ": the peak of each step; zoom in for its events" : "");
     this.plot.dataset.rows = drawn;
     this.plot.dataset.mode = this.asBars() ? "steps" : "events";
     this.plot.dataset.bin = this.asBars() ? "" : this.source().bin;
@@ -399,7 +404,7 @@ class Panel {
     const rows = this.source();
     for (const [name, colour, isSampled] of this.ledger.data.levels) {
       c.strokeStyle = c.fillStyle = colour;
-      c.lineWidth = 2;
+      c.lineWidth = 1.5;
       c.beginPath();
       if (isSampled) {
         const samples = this.told.device || [];
@@ -541,7 +546,7 @@ class Panel {
     const name = unit < 0 ? "no unit at work" : `unit ${this.told.units[unit] ?? unit}`;
     lines.push([`${phase ? phase[0] : "OTHER"}, ${name}`, ""]);
     lines.push(...this.composition(rows, row));
-    const live = this.told.blocks.filter(([a, b]) => a <= t && t < b).slice(0, 3);
+    const live = (this.finer() || this.told).blocks.filter(([a, b]) => a <= t && t < b).slice(0, 3);
     if (live.length) lines.push(["biggest allocations then:", "faint"]);
     for (const [, , text] of live) lines.push([text, ""]);
     if (rows.bin > 1) lines.push([`least and greatest of each ${rows.bin} events; zoom in for all`, "faint"]);

@@ -24,6 +24,7 @@ from fsdp_profile.schema import NOT_FREED
 MAX_BLOCKS: Final = 300
 """The largest blocks of a stretch: where three of them are live, they are the three largest live ones."""
 MAX_PHASES: Final = 4_000
+MAX_DETAIL_ROWS: Final = 20_000
 MAX_SAMPLES: Final = 1_200
 
 
@@ -64,6 +65,16 @@ class Stretch:
     peak: Peak
     step_peaks: tuple[Peak, ...]
     """Of a whole recording: the peak of each step."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Detail:
+    """A part of a stretch, with finer rows; the fields are those of a stretch."""
+
+    level: Level
+    units: Ints
+    phases: tuple[PhaseSpan, ...]
+    blocks: tuple[BigBlock, ...]
 
 
 def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
@@ -117,11 +128,16 @@ def run_stretch(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Stretch:
     )  # fmt: skip
 
 
-def detail(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[Level, Ints, tuple[PhaseSpan, ...]]:
-    """The finest rows of a part of a stretch, the unit at work at each, and its phases."""
-    level = pyramid.between(run, rank=rank, start_ns=start_ns, end_ns=end_ns, max_rows=MAX_ROWS // 4)
-    units = units_at(run, rank=rank, t_ns=level.ledger.t_ns)
-    return level, units, phases_between(run, rank=rank, start_ns=start_ns, end_ns=end_ns)
+def detail(run: Run, *, rank: int, start_ns: int, end_ns: int) -> Detail:
+    """The finest rows of a part of a stretch, and what goes with them."""
+    level = pyramid.between(run, rank=rank, start_ns=start_ns, end_ns=end_ns, max_rows=MAX_DETAIL_ROWS)
+    first, last = int(level.ledger.event[0]), int(level.ledger.event[-1])
+    return Detail(
+        level=level,
+        units=units_at(run, rank=rank, t_ns=level.ledger.t_ns),
+        phases=phases_between(run, rank=rank, start_ns=start_ns, end_ns=end_ns),
+        blocks=biggest_blocks(run, rank=rank, first=first, last=last),
+    )
 
 
 def phases_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[PhaseSpan, ...]:
