@@ -140,8 +140,8 @@ def peak(run: Run, *, rank: int, step: int | None = None) -> Peak | None:
 
 def setup_peak_bytes(run: Run, *, rank: int) -> int | None:
     """Peak of live bytes before the first forward; None if that was not recorded."""
-    event = _highest_events(run, rank).get(SETUP_STEP)
-    return None if event is None else int(numbers(run.table("memory_samples", rank=rank), "allocated_bytes")[event])
+    found = peak(run, rank=rank, step=SETUP_STEP)
+    return found.allocated_bytes if found else None
 
 
 def peak_of_steps(run: Run, *, rank: int) -> list[Peak]:
