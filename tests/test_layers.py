@@ -81,6 +81,8 @@ ALLOWED = {
         for name in ("text_compare.py", "text_findings.py", "text_memory.py", "text_source.py")
     },
     DASHBOARD / "source_file.py": set(),
+    DASHBOARD / "view_ledger.py": {"streamlit", "fsdp_dashboard"},
+    DASHBOARD / "ledger_component.py": {"streamlit"},
     DASHBOARD / "data_share.py": {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.export"},
     DASHBOARD / "data_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.plan"},
     DASHBOARD / "tables_whatif.py": BASE | {"fsdp_dashboard", "pyarrow"},

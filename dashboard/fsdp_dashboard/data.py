@@ -21,6 +21,7 @@ from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.stored import stored
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.errors import FsdpProfileError, InputError
 from fsdp_profile.ingest.manifest import Manifest
@@ -96,14 +97,14 @@ def catalogue() -> Catalogue:
 def facts(ref: RunRef) -> RunFacts:
     """The manifest and the summary of every rank."""
     manifest: Manifest = ask(_manifest, ref)
-    found: list[RankSummary] = ask(ranks.rank_summaries, ref)
+    found: list[RankSummary] = ask(_rank_summaries, ref)
     return RunFacts(label=ref.label, manifest=manifest, ranks=found)
 
 
 def not_recorded(ref: RunRef) -> dict[str, str]:
     """Field of `show --json` -> why it is null."""
-    document: dict[str, Any] = ask(summary.run_summary, ref)
-    return dict(document["not_recorded"])
+    found: dict[str, str] = ask(_not_recorded, ref)
+    return found
 
 
 def comparison(refs: Sequence[RunRef]) -> Comparison:
@@ -212,6 +213,21 @@ def longest(runs: Sequence[tuple[RunRef, RunFacts]]) -> tuple[int, int]:
 
 def _manifest(run: Run) -> Manifest:
     return run.manifest
+
+
+def _rank_summaries(run: Run) -> list[RankSummary]:
+    return stored(run, "ranks", ranks.rank_summaries, type_=list[RankSummary])
+
+
+def _not_recorded(run: Run) -> dict[str, str]:
+    def asked(run: Run) -> dict[str, str]:
+        known = _rank_summaries(run)
+        peaks = [r for r in known if r.peak is not None]
+        worst = max(peaks, key=lambda r: (r.peak.allocated_bytes if r.peak else 0, -r.rank), default=None)
+        shown = worst.rank if worst is not None else next(iter(run.ranks), None)
+        return summary.not_recorded(run, known, rank=shown)
+
+    return stored(run, "not_recorded", asked, type_=dict[str, str])
 
 
 def _biggest_blocks(run: Run, *, rank: int, event: int) -> pa.Table:

@@ -10,14 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsdp_dashboard.data import RunFacts, RunRef, ask
-from fsdp_profile.analysis import growth, postmortem
+from fsdp_profile.analysis import growth, postmortem, stretch
 from fsdp_profile.analysis import host_states as offload
 from fsdp_profile.analysis import waterfall as device
 from fsdp_profile.analysis.growth import Growth, KeptUnsharded
 from fsdp_profile.analysis.host_states import HostStates
 from fsdp_profile.analysis.postmortem import PostMortem
+from fsdp_profile.analysis.pyramid import MAX_ROWS
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import StepLedger
+from fsdp_profile.analysis.stretch import Detail, Stretch
 from fsdp_profile.analysis.waterfall import Communicator, Waterfall
 from fsdp_profile.ingest.tables import numbers
 
@@ -88,6 +90,24 @@ def grown(ref: RunRef, *, rank: int) -> list[Growth]:
 def kept_unsharded(ref: RunRef, *, rank: int) -> list[KeptUnsharded]:
     """Units that something keeps gathered."""
     found: list[KeptUnsharded] = ask(growth.kept_unsharded, ref, rank=rank)
+    return found
+
+
+def step_stretch(ref: RunRef, *, rank: int, step: int) -> Stretch:
+    """One step, to be drawn."""
+    found: Stretch = ask(stretch.step_stretch, ref, rank=rank, step=step)
+    return found
+
+
+def run_stretch(ref: RunRef, *, rank: int, num_panels: int) -> Stretch:
+    """A whole recording, to be drawn beside others: together they send no more rows than one."""
+    found: Stretch = ask(stretch.run_stretch, ref, rank=rank, max_rows=MAX_ROWS // num_panels)
+    return found
+
+
+def detail(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> Detail:
+    """Finer rows of a part of it."""
+    found: Detail = ask(stretch.detail, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
     return found
 
 

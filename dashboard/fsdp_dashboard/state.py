@@ -19,6 +19,9 @@ LINE: Final = "line"
 FORMAT: Final = "format"
 ALIGN: Final = "align"
 
+_OPEN_STEP: Final = "open step"
+"""In the session: a step that a figure asks to be shown; a picker's value can only be set before it is drawn."""
+
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
 ALL_STEPS: Final = "all"
@@ -85,6 +88,8 @@ def pick_step(steps: Iterable[int], *, all_steps: bool = True) -> None:
     """The step picker; by default each run shows the step of its peak."""
     numbers = [str(step) for step in sorted(set(steps))]
     options = [PEAK_STEP, *([ALL_STEPS] if all_steps else []), *numbers]
+    if st.session_state.get(_OPEN_STEP) in options:
+        st.session_state[STEP] = st.session_state.pop(_OPEN_STEP)
     st.selectbox("Step", options, key=STEP, bind="query-params")
 
 
@@ -113,6 +118,12 @@ def pick_format(formats: Mapping[str, str]) -> str:
 def pick_alignment() -> None:
     """How the steps of two runs are laid over each other."""
     st.selectbox("Align by", [BY_TIME, BY_PHASE], key=ALIGN, bind="query-params")
+
+
+def open_step(step: int) -> None:
+    """Show another step, as if it had been picked; ends this run of the page."""
+    st.session_state[_OPEN_STEP] = str(step)
+    st.rerun()
 
 
 def current(catalogue: Catalogue) -> Selection:

@@ -11,6 +11,7 @@ from typing import Final
 from fsdp_profile.errors import InputError, OutputError
 
 MANIFEST: Final = "manifest.json"
+SUMMARY: Final = "summary.json"
 RAW: Final = "raw"
 CAPTURE_LOG: Final = "capture.jsonl"
 DEFAULT_RUNS: Final = "runs"

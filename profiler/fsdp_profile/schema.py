@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 SETUP_STEP: Final = -1
 """Step number of everything before the first forward."""
@@ -279,6 +279,16 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("reserved_bytes", "int64?", "bytes the caching allocator holds; null on CPU"),
         ("active_bytes", "int64?", "allocated plus freed blocks a stream still holds; null on CPU"),
     ),
+    "memory_pyramid": _columns(
+        ("level", "int32", "0 is the finest: of each 64 events two rows; each level above: of four times as many"),
+        ("event", "int64", "row of memory_samples"),
+        ("t_ns", "int64", "its moment"),
+        ("step", "int32", ""),
+        ("allocated_bytes", "int64", "as in memory_samples"),
+        ("reserved_bytes", "int64?", "as in memory_samples"),
+        ("active_bytes", "int64?", "as in memory_samples"),
+        *((f"{category.lower()}_bytes", "int64", "live bytes of the category") for category in CATEGORIES),
+    ),
     "collectives": _columns(
         ("kind", "string", "CollectiveKind, as the strategy asked for it"),
         ("start_ns", "int64", "device or transport start"),
@@ -363,3 +373,6 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     ),
 }
 """Table name -> columns, as written by ingest and read by analysis."""
+
+DERIVED_TABLES: Final = ("memory_pyramid",)
+"""Made from other tables, to be read faster: whoever does not find one makes it."""

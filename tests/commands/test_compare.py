@@ -128,7 +128,7 @@ def test_json_is_this_document(capsys, tmp_path):
         .build()
     )
     assert json.loads(compared(capsys, fsdp2.path, ddp.path, "--json")) == {
-        "schema": "1.0",
+        "schema": "1.1",
         "runs": ["fsdp2", "ddp"],
         "baseline": "ddp",
         "peak": [

@@ -1,8 +1,10 @@
 """Runs of a small model as FSDP2 and as DDP, written by RunBuilder: 2 ranks, 3 steps, all numbers known."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builder import RunBuilder
@@ -39,6 +41,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
         return app
 
     return open_
+
+
+@pytest.fixture(scope="session")
+def ledger() -> Callable[[AppTest], dict[str, Any]]:
+    """What the drawing of the memory page was sent."""
+    return lambda app: json.loads(app.get("bidi_component")[0].proto.json)
 
 
 @pytest.fixture

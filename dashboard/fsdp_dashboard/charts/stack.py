@@ -97,11 +97,16 @@ def opening_ms(step: StepLedger) -> float:
     The time before it, between the steps, can be most of a step: a slow data loader, or the recording itself
     that was written then. It is there, to the left.
     """
-    whole_ms = float(ms_in_step(step.end_ns, step))
-    begins = [span.start_ns for span in step.phases if span.phase != Phase.OTHER]
-    before_ms = float(ms_in_step(min(begins), step)) if begins else 0.0
-    opening = before_ms - _MARGIN_RATIO * (whole_ms - before_ms)
-    return opening if opening > _WORTH_RATIO * whole_ms else 0.0
+    return opens_ns(step.phases, start_ns=step.start_ns, end_ns=step.end_ns) / 1e6
+
+
+def opens_ns(phases: Sequence[PhaseSpan], *, start_ns: int, end_ns: int) -> int:
+    """The same in ns since the start."""
+    whole = end_ns - start_ns
+    begins = [span.start_ns for span in phases if span.phase != Phase.OTHER]
+    before = min(begins) - start_ns if begins else 0
+    opening = before - _MARGIN_RATIO * (whole - before)
+    return round(opening) if opening > _WORTH_RATIO * whole else 0
 
 
 def peak_mark(

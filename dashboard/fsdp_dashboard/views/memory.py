@@ -2,8 +2,9 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, data_memory, parts, state, tables, tables_memory, text_memory
-from fsdp_dashboard.charts.memory import MemoryPanel, StepsPanel, memory_figure, steps_figure
+from fsdp_dashboard import data, data_memory, parts, state, tables, tables_memory, text_memory, view_ledger
+from fsdp_dashboard.charts.canvas import LedgerPanel, legend_of, levels_above
+from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.charts.waterfall import waterfall_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.state import Selection
@@ -12,7 +13,7 @@ Shown = list[tuple[RunRef, int]]
 
 
 def page() -> None:
-    """One step of each run, or the peaks of all steps; then the biggest blocks at the peak."""
+    """One step of each run, or all of them; then the biggest blocks at the peak."""
     st.subheader("Memory over time")
     catalogue = data.catalogue()
     chosen = state.current(catalogue)
@@ -52,17 +53,10 @@ def one_step(shown: Shown, chosen: Selection) -> None:
     for ref, rank in shown:
         with parts.told(ref.label):
             found = data.peak(ref, rank=rank, step=chosen.step)
-            step = data.step_ledger(ref, rank=rank, step=found.step)
-            panels.append(MemoryPanel(title=ref.label, step=step, levels=data_memory.levels(ref, step=step)))
+            step = data_memory.step_stretch(ref, rank=rank, step=found.step)
+            panels.append((ref, LedgerPanel(title=ref.label, stretch=step)))
             peaks.append((ref, found))
-    if not panels:
-        return
-    drawn = memory_figure(panels)
-    alt = "Allocated bytes by category over one step, one panel per run, with the peak marked"
-    parts.figure(drawn, key="memory", alt=alt)
-    above = text_memory.levels_above(drawn["layout"]["meta"]["levels_above"])
-    if above:
-        st.caption(above)
+    ledgers(panels)
     for ref, found in peaks:
         with parts.told(ref.label):
             growth(ref, rank=found.rank)
@@ -74,18 +68,29 @@ def one_step(shown: Shown, chosen: Selection) -> None:
 
 
 def all_steps(shown: Shown) -> None:
-    """The peak of every step of each run."""
+    """The whole recording of each run; a click opens a step."""
     panels = []
     for ref, rank in shown:
         with parts.told(ref.label):
-            panels.append(StepsPanel(title=ref.label, peaks=data.peak_of_steps(ref, rank=rank)))
-    if panels:
-        alt = "The peak of every step by category, one panel per run"
-        parts.figure(steps_figure(panels), key="steps", alt=alt)
+            whole = data_memory.run_stretch(ref, rank=rank, num_panels=len(shown))
+            panels.append((ref, LedgerPanel(title=ref.label, stretch=whole)))
+    ledgers(panels)
     for ref, rank in shown:
         with parts.told(ref.label):
             growth(ref, rank=rank)
             device(ref, rank=rank, event=None)
+
+
+def ledgers(found: list[tuple[RunRef, LedgerPanel]]) -> None:
+    """The drawing under its legend."""
+    if not found:
+        return
+    panels = [panel for _, panel in found]
+    st.html(legend_html(legend_of(panels)))
+    view_ledger.drawn([ref for ref, _ in found], panels)
+    above = text_memory.levels_above(levels_above(panels))
+    if above:
+        st.caption(above)
 
 
 def device(ref: RunRef, *, rank: int, event: int | None) -> None:

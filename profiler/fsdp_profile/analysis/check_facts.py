@@ -10,7 +10,7 @@ from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT, SpanKind, UnitKind
+from fsdp_profile.schema import CATEGORIES, NO_UNIT, Category, SpanKind, UnitKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,18 +70,19 @@ def facts_of(run: Run) -> Facts:
         steps = numbers(samples, "step")
         if not (steps >= 0).any():
             continue
-        ledger = memory.timeline(run, rank=rank)
         late = _late_blocks(run, rank)
-        peaks.append(_highest(ledger.allocated_bytes, steps, rank, late_bytes=max(late.values(), default=0)))
+        allocated = [(np.arange(len(steps)), numbers(samples, "allocated_bytes"))]
+        peaks.append(_highest(_of_steps(allocated, steps), rank, late_bytes=max(late.values(), default=0)))
         if samples.column("reserved_bytes").null_count == 0:
-            reserved.append(_highest(numbers(samples, "reserved_bytes"), steps, rank))
-        for category, live in ledger.by_category.items():
-            found = _highest(live, steps, rank, late_bytes=late.get(category.value, 0))
+            held = [(np.arange(len(steps)), numbers(samples, "reserved_bytes"))]
+            reserved.append(_highest(_of_steps(held, steps), rank))
+        for category, of_steps in _categories_of_steps(run, rank, steps).items():
+            found = _highest(of_steps, rank, late_bytes=late.get(category.value, 0))
             before = by_category.get(category.value)
             if found.size_bytes and (before is None or found.size_bytes > before.size_bytes):
                 by_category[category.value] = found
-                trained = np.flatnonzero(steps >= 0)
-                by_unit[category.value] = _of_units(run, rank, category.value, int(trained[np.argmax(live[trained])]))
+                _, first = max(of_steps.values(), key=lambda most: (most[0], -most[1]))
+                by_unit[category.value] = _of_units(run, rank, category.value, first)
     return Facts(
         peak=max(peaks, key=lambda m: m.size_bytes, default=None),
         reserved=max(reserved, key=lambda m: m.size_bytes, default=None),
@@ -103,11 +104,37 @@ def _late_blocks(run: Run, rank: int) -> dict[str, int]:
     return {str(word): int(size[category == word].max()) for word in np.unique(category.astype(str))}
 
 
-def _highest(live: memory.Ints, steps: memory.Ints, rank: int, *, late_bytes: int = 0) -> Measured:
-    of_steps = {int(step): int(live[steps == step].max()) for step in np.unique(steps) if step >= 0}
-    later = [size for step, size in of_steps.items() if step > min(of_steps)]
+_Most = dict[int, tuple[int, int]]
+"""Training step -> its most bytes, and the first event that has them."""
+
+
+def _categories_of_steps(run: Run, rank: int, steps: memory.Ints) -> dict[Category, _Most]:
+    found: dict[Category, _Most] = {category: {} for category in CATEGORIES}
+    for piece in memory.pieces(run, rank=rank):
+        for category, live in piece.by_category.items():
+            for step, most in _of_steps([(piece.event, live)], steps).items():
+                found[category][step] = max(found[category].get(step, most), most, key=lambda m: (m[0], -m[1]))
+    return found
+
+
+def _of_steps(parts: list[tuple[memory.Ints, memory.Ints]], steps: memory.Ints) -> _Most:
+    found: _Most = {}
+    for event, live in parts:
+        of = steps[event]
+        begins = np.flatnonzero(np.diff(of, prepend=of[:1] - 1))
+        for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(of)], strict=False):
+            at = first + int(live[first:stop].argmax())
+            most = (int(live[at]), int(event[at]))
+            if of[first] >= 0:
+                found[int(of[first])] = max(found.get(int(of[first]), most), most, key=lambda m: (m[0], -m[1]))
+    return found
+
+
+def _highest(of_steps: _Most, rank: int, *, late_bytes: int = 0) -> Measured:
+    later = [size for step, (size, _) in of_steps.items() if step > min(of_steps)]
     varies = max(later) - min(later) if later else 0
-    return Measured(size_bytes=max(of_steps.values()), spread_bytes=max(varies, late_bytes), rank=rank)
+    most = max(size for size, _ in of_steps.values())
+    return Measured(size_bytes=most, spread_bytes=max(varies, late_bytes), rank=rank)
 
 
 def _of_units(run: Run, rank: int, category: str, event: int) -> dict[str, int]:

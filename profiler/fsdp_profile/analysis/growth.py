@@ -12,8 +12,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.at_work import is_kind, is_word
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.schema import CATEGORIES, NOT_FREED, Category, SpanKind
@@ -71,11 +73,10 @@ def growth(run: Run, *, rank: int) -> list[Growth]:
     later = {step: event for step, event in ends.items() if step > min(ends)} if ends else {}
     if len(later) < MIN_STEPS:
         return []
-    ledger = memory.timeline(run, rank=rank)
-    events = np.array(list(later.values()))
+    ledger = memory.timeline_at(run, rank=rank, events=np.array(list(later.values())))
     found = []
     for category in CATEGORIES:
-        live = ledger.by_category[category][events]
+        live = ledger.by_category[category]
         rises = np.diff(live)
         if (rises > 0).all():
             found.append(
@@ -94,7 +95,7 @@ def growth(run: Run, *, rank: int) -> list[Growth]:
 def kept_unsharded(run: Run, *, rank: int) -> list[KeptUnsharded]:
     """Units with gathered parameters alive at the end of a step with no gather open: something refers to them."""
     blocks, spans = run.table("allocations", rank=rank), run.table("unit_spans", rank=rank)
-    is_gather = strings(spans, "kind") == SpanKind.UNSHARDED.value
+    is_gather = is_kind(spans, SpanKind.UNSHARDED)
     names = dict(
         zip(
             numbers(run.table("units", rank=rank), "unit").tolist(),
@@ -102,18 +103,19 @@ def kept_unsharded(run: Run, *, rank: int) -> list[KeptUnsharded]:
             strict=True,
         )
     )
-    gathered = strings(blocks, "category") == Category.UNSHARDED_PARAM.value
+    blocks = blocks.filter(pa.array(is_word(blocks, "category", Category.UNSHARDED_PARAM)))
+    owner, begin, end = (numbers(blocks, name) for name in ("unit", "start_event", "end_event"))
     steps = run.table("steps", rank=rank)
     end_ns = dict(zip(numbers(steps, "step").tolist(), numbers(steps, "end_ns").tolist(), strict=True))
     found: dict[int, KeptUnsharded] = {}
     for step, event in _ends_of_steps(run, rank).items():
-        alive = gathered & (numbers(blocks, "start_event") <= event) & (numbers(blocks, "end_event") > event)
-        for unit in np.unique(numbers(blocks, "unit")[alive]).tolist():
+        alive = (begin <= event) & (end > event)
+        for unit in np.unique(owner[alive]).tolist():
             mine = is_gather & (numbers(spans, "unit") == unit)
             t_ns = end_ns[step]
             is_open = mine & (numbers(spans, "start_ns") <= t_ns) & (numbers(spans, "end_ns") > t_ns)
             if unit in names and unit not in found and mine.any() and not is_open.any():
-                size = int(numbers(blocks, "size_bytes")[alive & (numbers(blocks, "unit") == unit)].sum())
+                size = int(numbers(blocks, "size_bytes")[alive & (owner == unit)].sum())
                 found[unit] = KeptUnsharded(unit=unit, name=str(names[unit]), step=step, size_bytes=size)
     return list(found.values())
 
@@ -123,10 +125,9 @@ def _ends_of_steps(run: Run, rank: int) -> dict[int, int]:
     steps = run.table("steps", rank=rank)
     usable = steps.column("complete").to_numpy(zero_copy_only=False)
     usable = usable & steps.column("recorded").to_numpy(zero_copy_only=False)
-    of = numbers(run.table("memory_samples", rank=rank), "step")
     found = {}
     for step in sorted(numbers(steps, "step")[usable].tolist()):
-        events = np.flatnonzero(of == step)
+        events = memory.events_of_step(run, rank=rank, step=int(step))
         if step >= 0 and len(events):
             found[int(step)] = int(events[-1])
     return found
@@ -138,10 +139,10 @@ def _sites(run: Run, rank: int, category: Category, ends: dict[int, int]) -> tup
     order = list(ends)
     next_end = {a: ends[b] for a, b in pairwise(order)}
     outlives = np.array([next_end.get(int(s), NOT_FREED) for s in step.tolist()], np.int64)
-    kept = np.flatnonzero((strings(blocks, "category") == category.value) & (end > outlives))
+    kept = np.flatnonzero(is_word(blocks, "category", category) & (end > outlives))
     keys = list(
         zip(
-            *(strings(blocks, name)[kept].tolist() for name in ("operator", "name", "phase")),
+            *(strings(blocks.take(pa.array(kept)), name).tolist() for name in ("operator", "name", "phase")),
             numbers(blocks, "unit")[kept].tolist(),
             strict=True,
         )

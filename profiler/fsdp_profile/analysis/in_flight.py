@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.at_work import is_word
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units import unit_spans
 from fsdp_profile.ingest.tables import numbers, strings
@@ -79,7 +80,7 @@ def in_flight(run: Run, *, rank: int) -> list[InFlight]:
 
     Only phases in which a unit was gathered are listed.
     """
-    found = gathers(run, rank=rank)
+    found = _times_of(gathers(run, rank=rank))
     steps = run.table("steps", rank=rank)
     complete = set(numbers(steps, "step")[steps.column("complete").to_numpy(zero_copy_only=False)].tolist())
     listed = []
@@ -115,16 +116,44 @@ def _uses(unit: Ints, issue: Ints, end: Ints, used: pa.Table) -> tuple[Ints, np.
     return use, is_used
 
 
-def _most(run: Run, found: pa.Table, rank: int, step: int, phase: Phase) -> InFlight | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Times:
+    """Gathers by time, column by column."""
+
+    issue_ns: Ints
+    until_ns: Ints
+    """Their use; the end of those never used."""
+    end_ns: Ints
+    size_bytes: Ints
+    names: "np.ndarray[Any, np.dtype[np.object_]]"
+
+    def between(self, start_ns: int, end_ns: int) -> "_Times":
+        """Those that are open at some moment of a stretch of time."""
+        mine = (self.issue_ns < end_ns) & (self.end_ns > start_ns)
+        return _Times(**{name: getattr(self, name)[mine] for name in self.__slots__})
+
+
+def _times_of(found: pa.Table) -> _Times:
+    end = numbers(found, "end_ns")
+    use = found.column("use_ns")
+    return _Times(
+        issue_ns=numbers(found, "issue_ns"),
+        until_ns=np.where(use.is_null().to_numpy(), end, use.fill_null(0).to_numpy()),
+        end_ns=end,
+        size_bytes=numbers(found, "size_bytes"),
+        names=np.array(found.column("name").to_pylist(), object),
+    )
+
+
+def _most(run: Run, gathered: _Times, rank: int, step: int, phase: Phase) -> InFlight | None:
     """The same within one step."""
     phases = run.table("phases", rank=rank)
-    is_it = (strings(phases, "phase") == phase.value) & (numbers(phases, "step") == step)
+    is_it = is_word(phases, "phase", phase) & (numbers(phases, "step") == step)
     begins, ends = numbers(phases, "start_ns")[is_it], numbers(phases, "end_ns")[is_it]
     if not len(begins):
         return None
-    issue, end, size = numbers(found, "issue_ns"), numbers(found, "end_ns"), numbers(found, "size_bytes")
-    used = found.column("use_ns").to_pylist()
-    until = np.array([e if u is None else u for u, e in zip(used, end.tolist(), strict=True)], np.int64)
+    found = gathered.between(int(begins.min()), int(ends.max()))
+    issue, end, until, size = found.issue_ns, found.end_ns, found.until_ns, found.size_bytes
     # What is gathered or ahead changes only at these moments.
     moments = np.unique(np.concatenate([begins, issue, end, until]))
     inside = np.zeros(len(moments), bool)
@@ -136,7 +165,7 @@ def _most(run: Run, found: pa.Table, rank: int, step: int, phase: Phase) -> InFl
     if not count.any():
         return None
     at = moments[np.lexsort((-count, -total))[0]]
-    names = [str(n) for n, a, b in zip(found.column("name").to_pylist(), issue, end, strict=True) if a <= at < b]
+    names = [str(name) for name in found.names[(issue <= at) & (at < end)]]
     return InFlight(
         phase=phase.value,
         step=step,
@@ -163,7 +192,8 @@ def _held(run: Run, rank: int, step: int, phase: Phase) -> int | None:
     ledger = memory.timeline(run, rank=rank, step=step)
     if not len(ledger.event):
         return None
-    mine = strings(run.table("memory_samples", rank=rank), "phase")[ledger.event] == phase.value
+    phases = run.table("memory_samples", rank=rank).select(["phase"]).take(pa.array(ledger.event))
+    mine = is_word(phases, "phase", phase)
     held = sum((ledger.by_category[category] for category in _GATHERED), np.zeros(len(ledger.event), np.int64))
     return int(held[mine].max()) if mine.any() else None
 

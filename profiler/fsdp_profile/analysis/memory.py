@@ -3,36 +3,31 @@
 The ledger adds up: at every allocator event the categories sum to the allocated bytes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsdp_profile.analysis.at_work import WORK_KINDS, is_word, unit_at, units_at
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.ingest.tables import numbers, strings, words
-from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, TEARDOWN_STEP, Category, Phase, SpanKind
+from fsdp_profile.ingest.live_bytes import Identity, Ints, LiveBytes, live_bytes
+from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.schema import CATEGORIES, NO_UNIT, SETUP_STEP, Category, Phase
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
+__all__ = ["STATES", "TRANSIENT", "WORK_KINDS", "Conservation", "Ints", "Peak", "Timeline", "blocks_at",
+           "checkpointing_saves_bytes", "conservation", "device_used_peak_bytes", "events_of_step", "peak", "peak_at",
+           "peak_of_phases", "peak_of_steps", "pieces", "reserved_peak_bytes", "setup_peak_bytes", "timeline",
+           "timeline_at", "unit_at"]  # fmt: skip
 
 STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
 """What sharding divides."""
 
 TRANSIENT: Final = (Category.UNSHARDED_PARAM, Category.ALL_GATHER, Category.REDUCE_SCATTER, Category.UNSHARDED_GRAD)
 """What sharding needs for a moment."""
-
-WORK_KINDS = (
-    SpanKind.FORWARD,
-    SpanKind.BACKWARD,
-    SpanKind.ALL_GATHER,
-    SpanKind.COPY_OUT,
-    SpanKind.REDUCE,
-    SpanKind.REDUCE_SCATTER,
-)
-"""Spans during which a unit is at work; the others only say that it exists or is done."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,18 +81,45 @@ class Conservation:
 
 
 def timeline(run: Run, *, rank: int, step: int | None = None) -> Timeline:
-    """The ledger over all events, or over those of one step (SETUP_STEP: before the first forward)."""
-    samples = run.table("memory_samples", rank=rank)
-    series = _series(run.table("allocations", rank=rank), samples.num_rows)
-    event = np.arange(samples.num_rows, dtype=np.int64)
+    """The ledger over all events, or over those of one step (SETUP_STEP: before the first forward).
+
+    Over all events of a long run it is large; `pieces` gives the same in parts, `timeline_at` the events one needs.
+    """
     if step is not None:
-        event = event[numbers(samples, "step") == step]
+        return timeline_at(run, rank=rank, events=events_of_step(run, rank=rank, step=step))
+    return timeline_at(run, rank=rank, events=np.arange(run.table("memory_samples", rank=rank).num_rows))
+
+
+def timeline_at(run: Run, *, rank: int, events: Ints) -> Timeline:
+    """The ledger at some events: rows of `memory_samples`, in any order."""
+    samples = run.table("memory_samples", rank=rank)
+    live = _ledger(run, rank).at(events)
     return Timeline(
-        t_ns=numbers(samples, "t_ns")[event],
-        allocated_bytes=numbers(samples, "allocated_bytes")[event],
-        by_category={category: values[event] for category, values in zip(CATEGORIES, series, strict=True)},
-        event=event,
+        t_ns=numbers(samples, "t_ns")[events],
+        allocated_bytes=numbers(samples, "allocated_bytes")[events],
+        by_category=dict(zip(CATEGORIES, live, strict=True)),
+        event=events,
     )
+
+
+def pieces(run: Run, *, rank: int) -> Iterator[Timeline]:
+    """The ledger over all events, piece by piece."""
+    samples = run.table("memory_samples", rank=rank)
+    t_ns, allocated = numbers(samples, "t_ns"), numbers(samples, "allocated_bytes")
+    for first, live in _ledger(run, rank).chunks():
+        mine = slice(first, first + live.shape[1])
+        yield Timeline(
+            t_ns=t_ns[mine],
+            allocated_bytes=allocated[mine],
+            by_category=dict(zip(CATEGORIES, live, strict=True)),
+            event=np.arange(mine.start, mine.stop),
+        )
+
+
+def events_of_step(run: Run, *, rank: int, step: int) -> Ints:
+    """Rows of `memory_samples` of one step, in order."""
+    runs = _steps_of(Identity(run.table("memory_samples", rank=rank))).get(step, [])
+    return np.concatenate([np.arange(first, stop) for first, stop in runs] or [np.zeros(0, np.int64)])
 
 
 def peak(run: Run, *, rank: int, step: int | None = None) -> Peak | None:
@@ -105,14 +127,15 @@ def peak(run: Run, *, rank: int, step: int | None = None) -> Peak | None:
 
     Of equal peaks the first one counts.
     """
-    samples = run.table("memory_samples", rank=rank)
-    steps = numbers(samples, "step")
-    event = np.flatnonzero(steps >= 0 if step is None else steps == step)
-    if len(event) == 0:
+    highest = _highest_events(run, rank)
+    if step is None:
+        events = [event for of, event in highest.items() if of >= 0]
+    else:
+        events = [highest[step]] if step in highest else []
+    if not events:
         return None
-    allocated = numbers(samples, "allocated_bytes")
-    row = int(event[np.argmax(allocated[event])])
-    return peak_at(run, rank, row)
+    allocated = numbers(run.table("memory_samples", rank=rank), "allocated_bytes")
+    return peak_at(run, rank, max(events, key=lambda event: (int(allocated[event]), -event)))
 
 
 def setup_peak_bytes(run: Run, *, rank: int) -> int | None:
@@ -123,25 +146,23 @@ def setup_peak_bytes(run: Run, *, rank: int) -> int | None:
 
 def peak_of_steps(run: Run, *, rank: int) -> list[Peak]:
     """The peak of every recorded training step, in order."""
-    samples = run.table("memory_samples", rank=rank)
-    steps, allocated = numbers(samples, "step"), numbers(samples, "allocated_bytes")
-    # By step, then by size, then by time: the first row of a step is its peak.
-    order = np.lexsort((np.arange(len(steps)), -allocated, steps))
-    first = order[np.flatnonzero(np.diff(steps[order], prepend=TEARDOWN_STEP - 1))]
-    return [peak_at(run, rank, int(row)) for row in first if steps[row] >= 0]
+    highest = _highest_events(run, rank)
+    return _peaks_at(run, rank, [highest[step] for step in sorted(highest) if step >= 0])
 
 
 def peak_of_phases(run: Run, *, rank: int) -> dict[str, Peak]:
     """The peak of each phase over the training steps, in the order of Phase; phases without events are left out."""
     samples = run.table("memory_samples", rank=rank)
-    phase, allocated = strings(samples, "phase"), numbers(samples, "allocated_bytes")
+    allocated = numbers(samples, "allocated_bytes")
     trained = numbers(samples, "step") >= 0
     found = {}
     for word in Phase:
-        events = np.flatnonzero((phase == word.value) & (trained | (word is Phase.SETUP)))
-        if len(events):
-            found[word.value] = peak_at(run, rank, int(events[np.argmax(allocated[events])]))
-    return found
+        mine = is_word(samples, "phase", word)
+        if word is not Phase.SETUP:
+            mine &= trained
+        if mine.any():
+            found[word.value] = int(np.where(mine, allocated, -1).argmax())
+    return dict(zip(found, _peaks_at(run, rank, list(found.values())), strict=True))
 
 
 def blocks_at(run: Run, *, rank: int, event: int) -> pa.Table:
@@ -166,17 +187,15 @@ def checkpointing_saves_bytes(run: Run, at: Peak) -> int | None:
 def conservation(run: Run, *, rank: int) -> Conservation:
     """Check the law of the ledger at every event of a rank."""
     samples = run.table("memory_samples", rank=rank)
-    series = _series(run.table("allocations", rank=rank), samples.num_rows)
     allocated = numbers(samples, "allocated_bytes")
     reported_errors = None
     if samples.num_rows and samples.column("reported_bytes").null_count == 0:
         reported = numbers(samples, "reported_bytes")
         reported_errors = int(np.sum(allocated + numbers(samples, "unreported_free_bytes") != reported))
-    return Conservation(
-        num_events=samples.num_rows,
-        category_errors=int(np.sum(series.sum(axis=0) != allocated)),
-        reported_errors=reported_errors,
-    )
+    errors = [
+        int(np.sum(total != allocated[first : first + len(total)])) for first, total in _ledger(run, rank).totals()
+    ]
+    return Conservation(num_events=samples.num_rows, category_errors=sum(errors), reported_errors=reported_errors)
 
 
 def reserved_peak_bytes(run: Run, *, rank: int) -> int | None:
@@ -191,69 +210,66 @@ def device_used_peak_bytes(run: Run, *, rank: int) -> int | None:
     return int(value) if value is not None else None
 
 
-def _series(blocks: pa.Table, num_events: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Live bytes by category (row) after each event (column)."""
-    return _cached_series(_Identity(blocks), num_events)
-
-
-class _Identity:
-    """A table as a cache key: tables of an unchanged file are the same object."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-
-    def __hash__(self) -> int:
-        return id(self.table)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.table is self.table
-
-
-@lru_cache(maxsize=16)
-def _cached_series(key: _Identity, num_events: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    blocks = key.table
-    delta = np.zeros((len(CATEGORIES), num_events + 1), np.int64)
-    codes, vocabulary = words(blocks, "category")
-    known = {category.value: row for row, category in enumerate(CATEGORIES)}
-    unknown = known[Category.UNKNOWN.value]  # also what a category of a newer minor schema is to this release
-    position = np.array([known.get(word, unknown) for word in vocabulary] or [0])
-    row = position[codes] if len(codes) else np.zeros(0, np.int64)
-    size = numbers(blocks, "size_bytes")
-    np.add.at(delta, (row, numbers(blocks, "start_event")), size)
-    end = np.minimum(numbers(blocks, "end_event"), num_events)
-    np.subtract.at(delta, (row, end), size)
-    return delta.cumsum(axis=1)[:, :num_events]
-
-
 def peak_at(run: Run, rank: int, row: int) -> Peak:
     """What was live after an event (a row of `memory_samples`), whether it is a peak or not."""
+    return _peaks_at(run, rank, [row])[0]
+
+
+def _peaks_at(run: Run, rank: int, rows: list[int]) -> list[Peak]:
+    """The same of several events."""
+    if not rows:
+        return []
     samples = run.table("memory_samples", rank=rank)
-    series = _series(run.table("allocations", rank=rank), samples.num_rows)[:, row]
-    order = np.argsort(-series, kind="stable")
-    t_ns = int(numbers(samples, "t_ns")[row])
-    unit = unit_at(run, rank=rank, t_ns=t_ns)
-    return Peak(
-        rank=rank,
-        allocated_bytes=int(numbers(samples, "allocated_bytes")[row]),
-        step=int(numbers(samples, "step")[row]),
-        phase=str(strings(samples.slice(row, 1), "phase")[0]),
-        unit=unit,
-        unit_name=_unit_name(run, rank, unit),
-        t_ns=t_ns,
-        event=row,
-        by_category={CATEGORIES[i]: int(series[i]) for i in order if series[i]},
-    )
+    events = np.array(rows, np.int64)
+    ledger = timeline_at(run, rank=rank, events=events)
+    live = np.stack(list(ledger.by_category.values()))
+    order = np.argsort(-live, axis=0, kind="stable")
+    in_time = np.argsort(ledger.t_ns, kind="stable")
+    unit = np.empty(len(rows), np.int64)
+    unit[in_time] = units_at(run, rank=rank, t_ns=ledger.t_ns[in_time])
+    told = samples.select(["step", "phase"]).take(pa.array(events))
+    phase, step = strings(told, "phase"), numbers(told, "step")
+    return [
+        Peak(
+            rank=rank,
+            allocated_bytes=int(ledger.allocated_bytes[i]),
+            step=int(step[i]),
+            phase=str(phase[i]),
+            unit=int(unit[i]),
+            unit_name=_unit_name(run, rank, int(unit[i])),
+            t_ns=int(ledger.t_ns[i]),
+            event=row,
+            by_category={CATEGORIES[c]: int(live[c, i]) for c in order[:, i] if live[c, i]},
+        )
+        for i, row in enumerate(rows)
+    ]
 
 
-def unit_at(run: Run, *, rank: int, t_ns: int) -> int:
-    """The unit at work at a moment: the innermost (latest begun) of its open spans, NO_UNIT when none."""
-    spans = run.table("unit_spans", rank=rank)
-    start = numbers(spans, "start_ns")
-    is_work = np.isin(strings(spans, "kind").astype(str), [str(k) for k in WORK_KINDS])
-    is_open = np.flatnonzero((start <= t_ns) & (numbers(spans, "end_ns") > t_ns) & is_work)
-    if len(is_open) == 0:
-        return NO_UNIT
-    return int(numbers(spans, "unit")[is_open[np.argmax(start[is_open])]])
+def _ledger(run: Run, rank: int) -> LiveBytes:
+    num_events = run.table("memory_samples", rank=rank).num_rows
+    return live_bytes(run.table("allocations", rank=rank), num_events)
+
+
+def _highest_events(run: Run, rank: int) -> dict[int, int]:
+    """Step -> its first event with most allocated bytes."""
+    samples = run.table("memory_samples", rank=rank)
+    allocated = numbers(samples, "allocated_bytes")
+    found: dict[int, int] = {}
+    for step, runs in _steps_of(Identity(samples)).items():
+        highest = [first + int(allocated[first:stop].argmax()) for first, stop in runs]
+        found[step] = max(highest, key=lambda event: (int(allocated[event]), -event))
+    return found
+
+
+@lru_cache(maxsize=128)
+def _steps_of(samples: Identity) -> dict[int, list[tuple[int, int]]]:
+    """Step -> its stretches of events, each as (first, one past the last)."""
+    step = numbers(samples.table, "step")
+    begins = np.flatnonzero(np.diff(step, prepend=step[:1] - 1))
+    found: dict[int, list[tuple[int, int]]] = {}
+    for first, stop in zip(begins.tolist(), [*begins[1:].tolist(), len(step)], strict=False):
+        found.setdefault(int(step[first]), []).append((first, stop))
+    return found
 
 
 def _unit_name(run: Run, rank: int, unit: int) -> str | None:

@@ -15,7 +15,7 @@ from fsdp_profile.analysis.memory import STATES, TRANSIENT
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers
-from fsdp_profile.schema import Category
+from fsdp_profile.schema import CATEGORIES, Category
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,15 +40,16 @@ def replicated_estimate(run: Run) -> ReplicatedEstimate | None:
     shards = int(numbers(units, "shard_size").max()) if units.num_rows else 1
     if shards < 2:
         return None
-    ledger = memory.timeline(run, rank=rank)
     trained = numbers(run.table("memory_samples", rank=rank), "step") >= 0
     bucket_bytes = run.manifest.model.param_bytes * run.manifest.model.trainable_numel // run.manifest.model.numel
-    series = {}
-    for category, held in ledger.by_category.items():
-        factor = shards if category in STATES else 0 if category in TRANSIENT else 1
-        series[category] = held[trained] * factor
-    series[Category.BUCKET] = series[Category.BUCKET] + bucket_bytes
-    total = np.sum(list(series.values()), axis=0)
-    at = int(np.argmax(total))
-    sizes = sorted(((c, int(held[at])) for c, held in series.items() if held[at]), key=lambda item: -item[1])
-    return ReplicatedEstimate(peak_bytes=int(total[at]), by_category=dict(sizes), shards=shards, source=run.name)
+    factor = np.array([shards if c in STATES else 0 if c in TRANSIENT else 1 for c in CATEGORIES])
+    extra = np.array([bucket_bytes if c is Category.BUCKET else 0 for c in CATEGORIES])
+    highest = np.zeros(len(CATEGORIES), np.int64)
+    for piece in memory.pieces(run, rank=rank):
+        mine = trained[piece.event]
+        series = np.stack([held[mine] for held in piece.by_category.values()]) * factor[:, None] + extra[:, None]
+        total = series.sum(axis=0)
+        if len(total) and total.max() > highest.sum():
+            highest = series[:, total.argmax()]
+    sizes = sorted(((c, int(held)) for c, held in zip(CATEGORIES, highest, strict=True) if held), key=lambda i: -i[1])
+    return ReplicatedEstimate(peak_bytes=int(highest.sum()), by_category=dict(sizes), shards=shards, source=run.name)

@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.at_work import is_word
 from fsdp_profile.analysis.finding import Finding, Severity
 from fsdp_profile.analysis.growth import growth, kept_unsharded
 from fsdp_profile.analysis.memory import Peak
@@ -103,11 +104,9 @@ def states_born_in_first_step(run: Run, peak: Peak) -> Iterator[Finding]:
     peaks = {p.step: p for p in memory.peak_of_steps(run, rank=peak.rank)}
     if 0 not in peaks or 1 not in peaks:
         return
-    samples = run.table("memory_samples", rank=peak.rank)
-    steps = numbers(samples, "step")
-    ledger = memory.timeline(run, rank=peak.rank).by_category[Category.OPTIMIZER_STATE]
-    before = np.flatnonzero(steps == SETUP_STEP)
-    born = int(ledger[np.flatnonzero(steps == 0)[-1]]) - (int(ledger[before[-1]]) if len(before) else 0)
+    ends = [memory.events_of_step(run, rank=peak.rank, step=step)[-1:] for step in (0, SETUP_STEP)]
+    ledger = memory.timeline_at(run, rank=peak.rank, events=np.concatenate(ends)).by_category[Category.OPTIMIZER_STATE]
+    born = int(ledger[0]) - int(ledger[1:].sum())
     if born < MIN_SHARE * peak.allocated_bytes:
         return
     later = max((p for step, p in peaks.items() if step > 0), key=lambda p: p.allocated_bytes)
@@ -148,16 +147,13 @@ def unsharded_gradients_held(run: Run, peak: Peak) -> Iterator[Finding]:
     """Accumulation without synchronisation keeps whole gradients from one micro-batch to the next."""
     phases = run.table("phases", rank=peak.rank)
     is_forward = strings(phases, "phase") == Phase.FORWARD.value
-    samples = run.table("memory_samples", rank=peak.rank)
-    ledger = memory.timeline(run, rank=peak.rank).by_category[Category.UNSHARDED_GRAD]
-    t_ns = numbers(samples, "t_ns")
+    t_ns = numbers(run.table("memory_samples", rank=peak.rank), "t_ns")
+    row = np.searchsorted(t_ns, numbers(phases, "start_ns")[is_forward], side="right") - 1
+    live = memory.timeline_at(run, rank=peak.rank, events=np.maximum(row, 0)).by_category[Category.UNSHARDED_GRAD]
     micro: dict[int, int] = {}
-    for step, start in zip(
-        numbers(phases, "step")[is_forward].tolist(), numbers(phases, "start_ns")[is_forward].tolist(), strict=True
-    ):
+    for step, at in zip(numbers(phases, "step")[is_forward].tolist(), np.where(row < 0, 0, live).tolist(), strict=True):
         micro[step] = micro.get(step, -1) + 1
-        row = int(np.searchsorted(t_ns, start, side="right")) - 1
-        held = int(ledger[row]) if row >= 0 and step >= 0 else 0
+        held = at if step >= 0 else 0
         if held and micro[step]:
             at_peak = peak.by_category.get(Category.UNSHARDED_GRAD, 0)
             yield Finding(
@@ -212,7 +208,7 @@ def keeps_unit_unsharded(run: Run, peak: Peak) -> Iterator[Finding]:
 def checkpoint_spike(run: Run, peak: Peak) -> Iterator[Finding]:
     """Saving or loading a state dict needs more than training does."""
     samples = run.table("memory_samples", rank=peak.rank)
-    is_it = (strings(samples, "phase") == Phase.CHECKPOINT.value) & (numbers(samples, "step") >= 0)
+    is_it = is_word(samples, "phase", Phase.CHECKPOINT) & (numbers(samples, "step") >= 0)
     allocated = numbers(samples, "allocated_bytes")
     if not is_it.any() or is_it.all():
         return

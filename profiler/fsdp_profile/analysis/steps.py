@@ -3,19 +3,19 @@
 A step's ledger begins with one row at the start of the step: what was live then.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.memory import WORK_KINDS, Timeline
+from fsdp_profile.analysis.at_work import units_at
+from fsdp_profile.analysis.memory import Timeline
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units import unit_spans
 from fsdp_profile.errors import InputError
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -58,20 +58,19 @@ def step_ledger(run: Run, *, rank: int, step: int) -> StepLedger:
     Raises:
         InputError: no allocator events in this step.
     """
-    whole, mine = memory.timeline(run, rank=rank), memory.timeline(run, rank=rank, step=step)
-    if len(mine.event) == 0:
+    events = memory.events_of_step(run, rank=rank, step=step)
+    if len(events) == 0:
         have = ", ".join(map(str, recorded_steps(run, rank=rank))) or "none"
         raise InputError(f"{run.path}: rank {rank} has no allocator events in step {step} (steps with events: {have})")
-    first, last = int(mine.event[0]), int(mine.event[-1])
-    start_ns, end_ns = _bounds(run, rank, step, (int(mine.t_ns[0]), int(mine.t_ns[-1])))
+    first, last = int(events[0]), int(events[-1])
     rows = np.arange(first - 1, last + 1)
-    t_ns = np.concatenate([[start_ns], mine.t_ns])
-    ledger = Timeline(
-        t_ns=t_ns,
-        allocated_bytes=_with_start(whole.allocated_bytes, rows),
-        by_category={category: _with_start(values, rows) for category, values in whole.by_category.items()},
-        event=rows,
-    )
+    found = memory.timeline_at(run, rank=rank, events=np.maximum(rows, 0))
+    start_ns, end_ns = _bounds(run, rank, step, (int(found.t_ns[1]), int(found.t_ns[-1])))
+    t_ns = np.concatenate([[start_ns], found.t_ns[1:]])
+    if first == 0:  # nothing was recorded before the step
+        for values in (found.allocated_bytes, *found.by_category.values()):
+            values[0] = 0
+    ledger = replace(found, t_ns=t_ns, event=rows)
     return StepLedger(
         rank=rank,
         step=step,
@@ -99,22 +98,6 @@ def spans_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> pa.Tabl
     return spans.filter(pa.array(inside)).sort_by("start_ns")
 
 
-def units_at(run: Run, *, rank: int, t_ns: Ints) -> Ints:
-    """The unit at work at each of some moments (in order): the innermost open span's."""
-    spans = run.table("unit_spans", rank=rank)
-    start, end, unit = numbers(spans, "start_ns"), numbers(spans, "end_ns"), numbers(spans, "unit")
-    is_work = np.isin(strings(spans, "kind").astype(str), [str(kind) for kind in WORK_KINDS])
-    touched = is_work & (start <= t_ns[-1]) & (end > t_ns[0])
-    # Painted in order of start, so that the latest begun wins; of equal starts the first row does.
-    row = np.flatnonzero(touched)
-    row = row[np.lexsort((-row, start[row]))]
-    found = np.full(len(t_ns), NO_UNIT, np.int64)
-    begins, ends = np.searchsorted(t_ns, start[row]), np.searchsorted(t_ns, end[row])
-    for begin, stop, which in zip(begins, ends, unit[row], strict=True):
-        found[begin:stop] = which
-    return found
-
-
 def unit_names(run: Run, *, rank: int) -> dict[int, str]:
     """Unit number -> its name ('' is the root)."""
     units = run.table("units", rank=rank)
@@ -129,10 +112,3 @@ def _bounds(run: Run, rank: int, step: int, events: tuple[int, int]) -> tuple[in
         return events
     start, end = int(numbers(steps, "start_ns")[row[0]]), int(numbers(steps, "end_ns")[row[0]])
     return min(start, events[0]), max(end, events[1])
-
-
-def _with_start(values: Ints, rows: Ints) -> Ints:
-    taken: Ints = values[np.maximum(rows, 0)].copy()
-    if rows[0] < 0:  # nothing was recorded before the step
-        taken[0] = 0
-    return taken

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsdp_profile.analysis.at_work import units_at
 from fsdp_profile.analysis.intervals import covered_ns, union
 from fsdp_profile.analysis.matching import Calls, Ints
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.steps import unit_names, units_at
+from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import NO_UNIT
 

@@ -17,7 +17,7 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.bundle import BUNDLE_VERSION, INDEX, Index, MemberRecord
 from fsdp_profile.ingest.manifest import manifest_bytes
 from fsdp_profile.ingest.tables import parquet_bytes
-from fsdp_profile.schema import TABLES
+from fsdp_profile.schema import DERIVED_TABLES, TABLES
 
 _ALWAYS: Final = ("steps", "units")
 """Written without rows too: they tell that the rank was there."""
@@ -46,7 +46,7 @@ def bundle_bytes(run: Run) -> bytes:
 def _members(run: Run) -> Iterator[tuple[str, bytes]]:
     yield layout.MANIFEST, manifest_bytes(run.manifest)
     for rank in run.ranks:
-        for name in TABLES:
+        for name in (name for name in TABLES if name not in DERIVED_TABLES):
             table = run.table(name, rank=rank)
             if table.num_rows or name in _ALWAYS:
                 yield f"rank_{rank:05d}/{name}.parquet", parquet_bytes(table)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.analysis.across import across_ranks
-from fsdp_profile.analysis.memory import timeline
+from fsdp_profile.analysis.memory import timeline_at
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.thinning import kept_rows
 from fsdp_profile.analysis.units import unit_spans
@@ -145,11 +145,11 @@ def _has_room(ends: list[int], start: int, end: int, *, nested: bool) -> bool:
 
 def _counters(run: Run, rank: int, zero: int) -> Iterator[Event]:
     """Stacked categories at each instant: all of them, so that the stack is a state that was."""
-    ledger = timeline(run, rank=rank)
-    rows = kept_rows(ledger.allocated_bytes, max_rows=MAX_COUNTER_ROWS)
-    live = {str(c): values[rows].tolist() for c, values in ledger.by_category.items() if values.any()}
-    at = _us(ledger.t_ns[rows], zero)
     samples = run.table("memory_samples", rank=rank)
+    rows = kept_rows(numbers(samples, "allocated_bytes"), max_rows=MAX_COUNTER_ROWS)
+    ledger = timeline_at(run, rank=rank, events=rows)
+    live = {str(c): values.tolist() for c, values in ledger.by_category.items() if values.any()}
+    at = _us(ledger.t_ns, zero)
     for i, t in enumerate(at):
         yield _counter(rank, "live bytes", t, {name: values[i] for name, values in live.items()})
     for name in ("reserved_bytes", "active_bytes"):

@@ -22,7 +22,7 @@ from fsdp_profile.export import redact_words as words
 from fsdp_profile.ingest.import_traces import SNAPSHOT, TRACE
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord
 from fsdp_profile.ingest.tables import empty_table
-from fsdp_profile.schema import TABLES, Category
+from fsdp_profile.schema import DERIVED_TABLES, TABLES, Category
 
 _MODULES: Final = frozenset({("units", "name"), ("allocations", "name"), ("allocations", "module"), ("tags", "name")})
 _OPERATORS: Final = frozenset({("allocations", "operator"), ("kernels", "name"), ("collectives", "transport")})
@@ -86,7 +86,8 @@ def redacted(run: Run, how: Redaction) -> tuple[Run, list[Removal]]:
     """
     log = _Log()
     manifest = _manifest(run.manifest, how, log)
-    tables = {(rank, name): _table(run.table(name, rank=rank), name, how, log) for rank in run.ranks for name in TABLES}
+    kept = [name for name in TABLES if name not in DERIVED_TABLES]
+    tables = {(rank, name): _table(run.table(name, rank=rank), name, how, log) for rank in run.ranks for name in kept}
     # The path too: errors name it, and a page may hold errors.
     clean = replace(run, path=Path(manifest.name), manifest=manifest, source=_Redacted(tables))
     return clean, log.removals()

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fsdp_profile.analysis.memory import Peak, Timeline, peak, timeline
+from fsdp_profile.analysis.memory import Peak, Timeline, peak, timeline_at
 from fsdp_profile.analysis.ranks import worst_rank
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.thinning import MAX_ROWS, kept_rows
@@ -24,6 +24,7 @@ from fsdp_profile.export.svg_parts import (
 )
 from fsdp_profile.export.svg_ranks import ranks_svg, units_svg
 from fsdp_profile.humanize import bytes_text
+from fsdp_profile.ingest.tables import numbers
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -47,7 +48,9 @@ def chart_svg(run: Run, *, chart: str = "memory", rank: int | None = None) -> st
         return units_svg(run, found)
     if chart == "peak":
         return peak_svg(found, title=f"{run.name}: peak {bytes_text(found.allocated_bytes)} on rank {shown}")
-    return memory_svg(timeline(run, rank=shown), title=f"{run.name}: memory of rank {shown}", peak=found)
+    total = numbers(run.table("memory_samples", rank=shown), "allocated_bytes")
+    ledger = timeline_at(run, rank=shown, events=kept_rows(total, max_rows=MAX_ROWS))
+    return memory_svg(ledger, title=f"{run.name}: memory of rank {shown}", peak=found)
 
 
 def memory_svg(ledger: Timeline, *, title: str, peak: Peak) -> str:

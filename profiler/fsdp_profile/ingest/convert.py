@@ -20,6 +20,7 @@ from fsdp_profile.ingest.device_trace import device_collective_columns, kernel_c
 from fsdp_profile.ingest.failed_allocation import oom_columns
 from fsdp_profile.ingest.held import with_held
 from fsdp_profile.ingest.kineto import Trace
+from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
 from fsdp_profile.ingest.pairing import Ledger, pair_cpu_events
 from fsdp_profile.ingest.segment_lives import pool_tables
 from fsdp_profile.ingest.tables import make_table, write_table
@@ -105,6 +106,8 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
         add("memory_samples", lambda: _memory_samples(found, clock))
         add("allocations", lambda: _allocations(log, found, clock))
         add("ooms", lambda: oom_columns(log, found.samples))
+    if {"memory_samples", "allocations"} <= set(tables) and tables["memory_samples"].num_rows >= MIN_EVENTS:
+        add("memory_pyramid", lambda: pyramid_columns(tables["memory_samples"], tables["allocations"]))
     if history is not None:
         of_pools = pool_tables(history)
         if of_pools["ooms"].num_rows == 0:  # the history may have been cut before the failure

@@ -85,8 +85,12 @@ def sizes_of(run: Run, *, rank: int) -> Sizes:
 def most_of_states(run: Run, *, rank: int) -> dict[Category, int]:
     """The most bytes that each kept category held at any event of a training step."""
     steps = numbers(run.table("memory_samples", rank=rank), "step")
-    ledger = memory.timeline(run, rank=rank)
-    return {category: int(ledger.by_category[category][steps >= 0].max(initial=0)) for category in STATES}
+    most = dict.fromkeys(STATES, 0)
+    for piece in memory.pieces(run, rank=rank):
+        trained = steps[piece.event] >= 0
+        for category, held in most.items():
+            most[category] = max(held, int(piece.by_category[category][trained].max(initial=0)))
+    return most
 
 
 def _blocks(run: Run, rank: int) -> dict[str, int]:
