@@ -20,6 +20,7 @@ def main() -> None:
     st.set_page_config(page_title="fsdp-profile", page_icon=ICON, layout="wide", initial_sidebar_state="auto")
     pages = [
         st.Page(VIEWS / "overview.py", title="Overview", icon=":material/stacked_bar_chart:", default=True),
+        st.Page(VIEWS / "runs.py", title="Runs", icon=":material/table_rows:"),
         st.Page(VIEWS / "compare.py", title="Compare", icon=":material/compare_arrows:"),
         st.Page(VIEWS / "memory.py", title="Memory", icon=":material/area_chart:"),
         st.Page(VIEWS / "source.py", title="Source", icon=":material/code:"),
@@ -31,7 +32,7 @@ def main() -> None:
         st.Page(VIEWS / "whatif.py", title="What if", icon=":material/tune:"),
     ]
     page = st.navigation(pages)
-    catalogue = data.catalogue()
+    catalogue = data.look_again()
     unknown = state.unknown_runs(catalogue)
     with st.sidebar:
         state.pick_runs(catalogue)

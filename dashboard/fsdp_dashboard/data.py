@@ -17,6 +17,7 @@ from fsdp_dashboard.launch import ENV_RUNS
 from fsdp_profile import layout
 from fsdp_profile.analysis import memory, ranks, steps, summary, units
 from fsdp_profile.analysis.compare import Comparison, compare
+from fsdp_profile.analysis.kept import kept_of_run
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run, load_run
@@ -31,6 +32,7 @@ MAX_COMPARED: Final = 4
 MAX_BLOCKS: Final = 25
 """Blocks listed at a peak."""
 _MAX_MANIFESTS: Final = 50  # of a folder's newest runs, looked at to choose what to show first
+_CATALOGUE: Final = "catalogue"
 _DAMAGE: Final = (ValueError, LookupError, TypeError, ArithmeticError, OSError, pa.ArrowException)
 
 
@@ -75,7 +77,19 @@ class RunFacts:
 
 
 def catalogue() -> Catalogue:
+    """The runs as this drawing of the page found them: a thousand folders are looked at once, not at every question."""
+    where, found = st.session_state.get(_CATALOGUE, (None, None))
+    return found if where == _roots() and isinstance(found, Catalogue) else look_again()
+
+
+def look_again() -> Catalogue:
     """The runs below FSDP_PROFILE_RUNS; without it ./runs, then the sample runs of the project."""
+    found = _look()
+    st.session_state[_CATALOGUE] = (_roots(), found)
+    return found
+
+
+def _look() -> Catalogue:
     runs: dict[str, RunRef] = {}
     given: list[str] = []
     problems = []
@@ -102,8 +116,8 @@ def facts(ref: RunRef) -> RunFacts:
 
 def not_recorded(ref: RunRef) -> dict[str, str]:
     """Field of `show --json` -> why it is null."""
-    document: dict[str, Any] = ask(summary.run_summary, ref)
-    return dict(document["not_recorded"])
+    found: dict[str, str] = ask(_not_recorded, ref)
+    return found
 
 
 def comparison(refs: Sequence[RunRef]) -> Comparison:
@@ -208,6 +222,10 @@ def longest(runs: Sequence[tuple[RunRef, RunFacts]]) -> tuple[int, int]:
             with contextlib.suppress(FsdpProfileError):  # told where the run itself is drawn
                 durations += step_durations_ns(ref, rank=rank.rank)
     return max(sizes), max(durations)
+
+
+def _not_recorded(run: Run) -> dict[str, str]:
+    return kept_of_run(run, "not_recorded", dict[str, str], compute=lambda: summary.not_recorded(run))
 
 
 def _manifest(run: Run) -> Manifest:

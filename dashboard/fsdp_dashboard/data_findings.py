@@ -4,16 +4,26 @@ from fsdp_dashboard.data import RunRef, ask
 from fsdp_profile.analysis import findings as rules
 from fsdp_profile.analysis import why_not_smaller as tests
 from fsdp_profile.analysis.finding import Finding
+from fsdp_profile.analysis.kept import kept_of_run
+from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.why_not_smaller import Reason
 
 
 def findings(ref: RunRef) -> list[Finding]:
     """What the run says about itself, what matters most first."""
-    found: list[Finding] = ask(rules.findings, ref)
+    found: list[Finding] = ask(_findings, ref)
     return found
 
 
 def why_not_smaller(ref: RunRef) -> list[Reason]:
     """The four tests of a run that shards; empty for one that does not."""
-    found: list[Reason] = ask(tests.why_not_smaller, ref)
+    found: list[Reason] = ask(_why_not_smaller, ref)
     return found
+
+
+def _findings(run: Run) -> list[Finding]:
+    return kept_of_run(run, "findings", list[Finding], compute=lambda: rules.findings(run))
+
+
+def _why_not_smaller(run: Run) -> list[Reason]:
+    return kept_of_run(run, "why_not_smaller", list[Reason], compute=lambda: tests.why_not_smaller(run))

@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import streamlit as st
 
-from fsdp_dashboard import data, state
+from fsdp_dashboard import data, data_ranks, state
 from fsdp_dashboard.charts.labels import Figure
 from fsdp_dashboard.charts.legend import legend_html
+from fsdp_dashboard.charts.rank_grid import extremes, rank_grid_figure
+from fsdp_dashboard.charts.ranks import peaks_figure
 from fsdp_dashboard.data import Catalogue, RunFacts, RunRef
 from fsdp_dashboard.text import code
 from fsdp_profile.errors import FsdpProfileError
@@ -51,8 +53,12 @@ def figure(drawn: Figure, *, key: str, alt: str) -> None:
 
 def table(rows: Any, *, key: str) -> None:
     """A table that sorts; empty cells say what they are. A long one scrolls inside itself."""
-    height: Any = "content" if rows.num_rows <= _MAX_ROWS else _SCROLLED_PX
-    st.dataframe(rows, key=key, hide_index=True, width="stretch", height=height, placeholder="not recorded")
+    st.dataframe(rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded")
+
+
+def table_height(rows: Any) -> Any:
+    """As high as its rows, or ten of them."""
+    return "content" if rows.num_rows <= _MAX_ROWS else _SCROLLED_PX
 
 
 def section(title: str, label: str | None = None) -> None:
@@ -80,6 +86,28 @@ def nothing_chosen(catalogue: Catalogue) -> None:
 def not_recorded(what: str, label: str, why: str) -> None:
     """A measurement that a run does not have, and the reason."""
     st.info(f"{what} of {code(label)}: **not recorded**, {code(why)}", icon=":material/help:")
+
+
+def rank_peaks(ref: RunRef, run: RunFacts, *, label: str | None, max_bytes: int | None = None) -> None:
+    """What each rank's peak is made of; of many ranks the heat map. `max_bytes` is the scale of several figures."""
+    section("Peak of each rank", label)
+    found = [r.peak for r in run.ranks if r.peak]
+    if not found:
+        not_recorded("Peak", ref.label, data.not_recorded(ref).get("peak", "no allocator events"))
+    elif len(run.ranks) > data_ranks.MANY:
+        rank_map(ref, run, data_ranks.Measure.PEAK)
+    else:
+        drawn = peaks_figure(found, max_bytes=max_bytes or max(peak.allocated_bytes for peak in found))
+        figure(drawn, key=f"peaks {ref.label}", alt="The peak of each rank by category")
+
+
+def rank_map(ref: RunRef, run: RunFacts, measure: data_ranks.Measure) -> None:
+    """One number of every rank as a heat map, and in words."""
+    values = data_ranks.values(ref, run, measure)
+    told_in_words = extremes(values, measure)
+    drawn = rank_grid_figure(data_ranks.grid(run), values, measure)
+    figure(drawn, key=f"map {ref.label}", alt=told_in_words)
+    st.caption(told_in_words + ".")
 
 
 def one_run(

@@ -18,6 +18,11 @@ UNITS_RUN: Final = "units_run"
 LINE: Final = "line"
 FORMAT: Final = "format"
 ALIGN: Final = "align"
+MEASURE: Final = "measure"
+WORDS: Final = "words"
+IS: Final = "is"
+TAG: Final = "tag"
+SORT: Final = "sort"
 
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
@@ -113,6 +118,31 @@ def pick_format(formats: Mapping[str, str]) -> str:
 def pick_alignment() -> None:
     """How the steps of two runs are laid over each other."""
     st.selectbox("Align by", [BY_TIME, BY_PHASE], key=ALIGN, bind="query-params")
+
+
+def pick_measure(measures: Iterable[str]) -> str:
+    """Which number of each rank the heat map shows."""
+    return str(st.selectbox("Of each rank", list(map(str, measures)), key=MEASURE, bind="query-params"))
+
+
+def pick_words() -> str:
+    """Words that the runs of the table must hold."""
+    return str(st.text_input("Filter", key=WORDS, bind="query-params", placeholder="name, model, device, tag ..."))
+
+
+def pick_strategies(strategies: Sequence[str]) -> list[str]:
+    """Strategies of the runs in the table; none chosen: all."""
+    return list(st.multiselect("Strategy", strategies, key=IS, bind="query-params", placeholder="all"))
+
+
+def pick_tags(tags: Sequence[str]) -> list[str]:
+    """Tags that the runs of the table must have."""
+    return list(st.multiselect("Tags", tags, key=TAG, bind="query-params", placeholder="any"))
+
+
+def pick_sort(orders: Sequence[str]) -> str:
+    """The order of a table."""
+    return str(st.selectbox("Sort by", orders, key=SORT, bind="query-params"))
 
 
 def current(catalogue: Catalogue) -> Selection:
