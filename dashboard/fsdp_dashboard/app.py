@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from fsdp_dashboard import data, state
+from fsdp_dashboard import data, parts, state
 from fsdp_dashboard.text import code
 
 # Without one of our own, streamlit fetches the page's icon from a server of fonts as favicon.
@@ -38,6 +38,7 @@ def main() -> None:
         state.pick_runs(catalogue)
         for problem in catalogue.problems:
             st.warning(code(problem))
+    parts.style()
     for label in unknown:
         st.warning(f"The link names a run that is not here: {code(label)}. Choose another in the sidebar.")
     page.run()

@@ -23,6 +23,22 @@ _PLOTLY: Final = {
 
 _MAX_ROWS: Final = 14
 _SCROLLED_PX: Final = 386  # ten rows under the header
+_CHAR_PX: Final = 7.5
+_CELL_PX: Final = 18
+_PHONE_PX: Final = 358
+_PAGE_PX: Final = 980
+_PINNED_CHARS: Final = 20
+"""A first column that is not wider stays in view while the others are scrolled."""
+_STYLE: Final = """<style>
+[class*="st-key-very-wide"]::after { content: "More columns to the right: scroll sideways \\2192" }
+@media (max-width: 640px) {
+  [class*="st-key-wide"]::after { content: "More columns to the right: swipe \\2192" }
+  [class*="st-key-very-wide"]::after { content: "More columns to the right: swipe \\2192" }
+}
+[class*="st-key-wide"]::after, [class*="st-key-very-wide"]::after {
+  font-size: 0.75rem; opacity: 0.65; margin-top: -0.75rem
+}
+</style>"""
 
 
 @contextmanager
@@ -52,8 +68,29 @@ def figure(drawn: Figure, *, key: str, alt: str) -> None:
 
 
 def table(rows: Any, *, key: str) -> None:
-    """A table that sorts; empty cells say what they are. A long one scrolls inside itself."""
-    st.dataframe(rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded")
+    """A table that sorts; empty cells say what they are. A long or wide one scrolls inside itself, and says so."""
+    first = rows.column_names[0]
+    is_short = max([len(first), *map(len, map(str, rows.column(0).to_pylist()))]) <= _PINNED_CHARS
+    with wide(rows, key=key):
+        st.dataframe(
+            rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded",
+            column_config={first: st.column_config.Column(pinned=is_short)},
+        )  # fmt: skip
+
+
+def wide(rows: Any, *, key: str) -> "st.delta_generator.DeltaGenerator":
+    """A container for a table, which tells under it that there are more columns than the screen shows."""
+    width = 0.0
+    for name in rows.column_names:
+        cells = rows.column(name).slice(0, _MAX_ROWS).to_pylist()
+        width += max([len(name), *(len(str(cell)) for cell in cells)]) * _CHAR_PX + _CELL_PX
+    kind = "very-wide" if width > _PAGE_PX else "wide" if width > _PHONE_PX else "narrow"
+    return st.container(key=f"{kind} {key}")
+
+
+def style() -> None:
+    """The sign that a table goes on to the right; a screen reader knows it from the table itself."""
+    st.html(_STYLE)
 
 
 def table_height(rows: Any) -> Any:

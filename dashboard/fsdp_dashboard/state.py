@@ -23,6 +23,7 @@ WORDS: Final = "words"
 IS: Final = "is"
 TAG: Final = "tag"
 SORT: Final = "sort"
+UNITS_BY: Final = "units_by"
 
 WORST_RANK: Final = "highest peak"
 PEAK_STEP: Final = "of the peak"
@@ -143,6 +144,11 @@ def pick_tags(tags: Sequence[str]) -> list[str]:
 def pick_sort(orders: Sequence[str]) -> str:
     """The order of a table."""
     return str(st.selectbox("Sort by", orders, key=SORT, bind="query-params"))
+
+
+def pick_units_order(orders: Iterable[str]) -> str:
+    """The order of the units in their table."""
+    return str(st.selectbox("Sort by", list(orders), key=UNITS_BY, bind="query-params"))
 
 
 def current(catalogue: Catalogue) -> Selection:
