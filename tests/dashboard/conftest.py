@@ -26,14 +26,12 @@ MakeRun = Callable[..., Run]
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
-    """opened(path, ..., page="memory", run=[...]) runs the app and shows a page of it; `alone` without the Overview."""
+    """opened(path, ..., page="memory", run=[...]) runs the app and shows a page of it."""
 
-    def open_(*paths: Path, page: str = "overview", alone: bool = False, **query: object) -> AppTest:
+    def open_(*paths: Path, page: str = "overview", **query: object) -> AppTest:
         monkeypatch.setenv(launch.ENV_RUNS, os.pathsep.join(map(str, paths)))
         app = AppTest.from_file(str(Path(fsdp_dashboard.__file__).with_name("app.py")), default_timeout=30)
         app.query_params.update(query)
-        if not alone:
-            app.run()
         if page != "overview":
             app.switch_page(f"views/{page}.py")
         app.run()

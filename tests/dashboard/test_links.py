@@ -41,7 +41,7 @@ def widgets(app):
 @pytest.mark.parametrize("page", PAGES)
 def test_every_widget_of_a_page_is_in_the_address(opened, folder, page):
     query = {"whatif": "fsdp2"} if page == "whatif" else {"hide_modules": "true"} if page == "share" else {}
-    app = opened(folder, page=page, alone=True, run=["lines"] if page == "source" else ["ddp", "fsdp2"], **query)
+    app = opened(folder, page=page, run=["lines"] if page == "source" else ["ddp", "fsdp2"], **query)
     found = {key: widget.proto.query_param_key for key, widget in widgets(app).items()}
     assert found["run"] == "run"
     assert [key for key, name in found.items() if name != key and not key.startswith(NOT_IN_A_LINK)] == []
@@ -68,14 +68,14 @@ def test_a_link_sets_every_widget_of_its_page(opened, folder, page):
     query.update(
         {"format": FORMATS[query["format"]]} if "format" in query else {}
     )  # a link names it as the picker does
-    app = opened(folder, page=page, alone=True, run=["ddp", "fsdp2"], **query)
+    app = opened(folder, page=page, run=["ddp", "fsdp2"], **query)
     found = widgets(app)
     assert {key: found[key].value for key in wanted} == wanted
     assert set(found) - {"run"} - set(wanted) <= {key for key in found if key.startswith(NOT_IN_A_LINK)} | {"tag"}
 
 
 def test_a_link_names_the_source_line(opened, folder):
-    app = opened(folder, page="source", alone=True, run=["lines"], line="b.py:2 g", rank="0", step="0")
+    app = opened(folder, page="source", run=["lines"], line="b.py:2 g", rank="0", step="0")
     assert {key: w.value for key, w in widgets(app).items()} == {
         "run": ["lines"], "line": "b.py:2 g", "rank": "0", "step": "0",
     }  # fmt: skip
@@ -83,7 +83,7 @@ def test_a_link_names_the_source_line(opened, folder):
 
 
 def test_units_are_sorted_as_the_link_says(opened, folder):
-    app = opened(folder, page="units", alone=True, run=["fsdp2"], units_by="unsharded bytes")
+    app = opened(folder, page="units", run=["fsdp2"], units_by="unsharded bytes")
     rows = app.dataframe[0].value
     assert rows["unit"].tolist() == ["layers.0", "layers.1", "layers.2", "layers.3", "(root)"]
     app.selectbox(key="units_by").select("as the model was built").run()

@@ -66,7 +66,7 @@ def shown(app):
 
 def test_1024_ranks_are_one_picture_made_of_their_summaries(opened, many, monkeypatch):
     monkeypatch.setattr(runs, "read_table", lambda path, _: pytest.fail(f"{path} was read"))
-    app = opened(many.path, page="ranks", alone=True)
+    app = opened(many.path, page="ranks")
     assert len(app.get("plotly_chart")) == 1
     (heat,) = shown(app)["data"]
     assert (len(heat["z"]), {len(row) for row in heat["z"]}) == (LOCAL, {NODES})
@@ -80,7 +80,7 @@ def test_1024_ranks_are_one_picture_made_of_their_summaries(opened, many, monkey
 
 def test_the_measure_is_chosen_and_in_the_link(opened, many, monkeypatch):
     monkeypatch.setattr(runs, "read_table", lambda path, _: pytest.fail(f"{path} was read"))
-    app = opened(many.path, page="ranks", alone=True, measure=str(Measure.CAUSED))
+    app = opened(many.path, page="ranks", measure=str(Measure.CAUSED))
     (heat,) = shown(app)["data"]
     assert heat["z"][LATE % LOCAL][LATE // LOCAL] == 9.0
     assert sum(map(sum, heat["z"])) == 9.0
