@@ -38,6 +38,9 @@ _STYLE: Final = """<style>
 [class*="st-key-wide"]::after, [class*="st-key-very-wide"]::after {
   font-size: 0.75rem; opacity: 0.65; margin-top: -0.75rem
 }
+[data-testid="stSidebarNavLink"]:focus-visible, [data-testid="stPageLink"] a:focus-visible {
+  outline: 2px solid #4e6be8; outline-offset: 1px
+}
 </style>"""
 
 
@@ -89,7 +92,7 @@ def wide(rows: Any, *, key: str) -> "st.delta_generator.DeltaGenerator":
 
 
 def style() -> None:
-    """The sign that a table goes on to the right; a screen reader knows it from the table itself."""
+    """The sign that a table goes on to the right (a screen reader knows it from the table), and where the focus is."""
     st.html(_STYLE)
 
 
@@ -145,6 +148,21 @@ def rank_map(ref: RunRef, run: RunFacts, measure: data_ranks.Measure) -> None:
     drawn = rank_grid_figure(data_ranks.grid(run), values, measure)
     figure(drawn, key=f"map {ref.label}", alt=told_in_words)
     st.caption(told_in_words + ".")
+
+
+def onward(chosen: state.Selection) -> None:
+    """The way to the other pages: on a phone the sidebar is folded away."""
+    to = chosen.query()
+    row = st.container(horizontal=True)
+    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
+    row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
+    row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
+    row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
+    row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
+    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
+    row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
+    row.page_link("views/share.py", label="Share", icon=":material/share:", query_params=to)
+    row.page_link("views/whatif.py", label="What if", icon=":material/tune:", query_params=to)
 
 
 def one_run(

@@ -76,6 +76,11 @@ def pick_runs(catalogue: Catalogue) -> None:
     )
 
 
+def choose_runs(labels: Sequence[str]) -> None:
+    """Make these the runs that every page shows; for the callback of a button."""
+    st.session_state[RUN] = list(labels)
+
+
 def unknown_runs(catalogue: Catalogue) -> list[str]:
     """Runs that the URL names and that are not there; ask before the picker is drawn."""
     return [label for label in st.query_params.get_all(RUN) if label and label not in catalogue.runs]

@@ -26,11 +26,16 @@ def read_rest(unread: int) -> str:
     return f"Read {'the run that is' if unread == 1 else f'{unread:,} runs that are'} not read yet"
 
 
-def chosen(labels: Sequence[str]) -> str:
-    """Which rows are ticked."""
+def show(labels: Sequence[str]) -> str:
+    """The button that makes the ticked runs the shown ones."""
+    return "Show the ticked run" if len(labels) == 1 else f"Show the {len(labels):,} ticked runs"
+
+
+def shown(labels: Sequence[str]) -> str:
+    """Which runs every page shows now."""
     named = ", ".join(code(label) for label in labels[:_NAMED])
     more = f" and {len(labels) - _NAMED:,} more" if len(labels) > _NAMED else ""
-    return f"Show {named}{more}:"
+    return f"Every page shows {named}{more}:"
 
 
 def tags_of(number: int) -> str:

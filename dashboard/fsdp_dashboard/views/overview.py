@@ -59,7 +59,7 @@ def page() -> None:
         with parts.told(ref.label):
             findings(ref, is_alone=len(measured) == 1)
     about(runs)
-    onward(chosen)
+    parts.onward(chosen)
 
 
 def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
@@ -85,21 +85,6 @@ def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
         if len(found.fatal) > 1:
             with st.expander(f"All {len(found.fatal):,} failed allocations"):
                 parts.table(tables_memory.failures_table(found.fatal), key=f"failures {ref.label}")
-
-
-def onward(chosen: Selection) -> None:
-    """The way to the other pages: on a phone the sidebar is folded away."""
-    to = chosen.query()
-    row = st.container(horizontal=True)
-    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
-    row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
-    row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
-    row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
-    row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
-    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
-    row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
-    row.page_link("views/share.py", label="Share", icon=":material/share:", query_params=to)
-    row.page_link("views/whatif.py", label="What if", icon=":material/tune:", query_params=to)
 
 
 def answered(runs: Runs) -> None:

@@ -28,8 +28,8 @@ def page() -> None:
     if not shown:
         st.info(text_runs.NONE_FITS, icon=":material/filter_alt_off:")
         return
-    now = state.current(catalogue).runs
-    chosen = chosen_rows(shown, [ref.label for ref in now])
+    now = state.current(catalogue)
+    chosen = chosen_rows(shown, [ref.label for ref in now.runs])
     unread = [run for run in runs if not run.row.is_read and not run.row.problem]
     if unread:
         st.button(text_runs.read_rest(len(unread)), key="read_all", on_click=_read_all)
@@ -37,8 +37,8 @@ def page() -> None:
     for run in shown:
         if run.row.problem:
             st.warning(text.code(f"{run.ref.label}: {run.row.problem}"), icon=":material/error:")
-    onward(chosen)
-    tagging(chosen or list(now))
+    onward(chosen, now)
+    tagging(chosen or list(now.runs))
 
 
 def filtered(runs: Sequence[ListedRun]) -> list[ListedRun]:
@@ -74,19 +74,19 @@ def chosen_rows(runs: Sequence[ListedRun], now: Sequence[str]) -> list[RunRef]:
     return [runs[row].ref for row in picked.selection.rows if row < len(runs)]
 
 
-def onward(chosen: Sequence[RunRef]) -> None:
-    """Links that make the ticked runs the ones that every page shows."""
-    if not chosen:
+def onward(chosen: Sequence[RunRef], now: state.Selection) -> None:
+    """The button that makes the ticked runs the ones that every page shows, and the way to the pages."""
+    if chosen:
+        labels = [ref.label for ref in chosen]
+        st.button(
+            text_runs.show(labels), key="show", type="primary", icon=":material/visibility:",
+            on_click=state.choose_runs, args=(labels,),
+        )  # fmt: skip
+    else:
         st.caption(text_runs.HOW_TO_CHOOSE)
-        return
-    to = {state.RUN: [ref.label for ref in chosen]}
-    st.markdown(text_runs.chosen([ref.label for ref in chosen]))
-    row = st.container(horizontal=True)
-    row.page_link("views/overview.py", label="Overview", icon=":material/stacked_bar_chart:", query_params=to)
-    if len(chosen) > 1:
-        row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
-    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
-    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
+    if now.runs:
+        st.markdown(text_runs.shown([ref.label for ref in now.runs]))
+        parts.onward(now)
 
 
 def tagging(refs: Sequence[RunRef]) -> None:
