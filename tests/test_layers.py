@@ -67,18 +67,20 @@ ALLOWED = {
     **{
         DASHBOARD / name: BASE | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pyarrow",
                                   "fsdp_dashboard"}
-        for name in ("data_collectives.py", "data_compare.py", "data_findings.py", "data_memory.py", "data_source.py",
-                     "data_traces.py", "data_units.py")
+        for name in ("data_answers.py", "data_collectives.py", "data_compare.py", "data_findings.py", "data_memory.py",
+                     "data_ranks.py", "data_runs.py", "data_source.py", "data_traces.py", "data_units.py")
     },
     **{
         DASHBOARD / name: BASE
         | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"}
-        for name in ("tables_collectives.py", "tables_compare.py", "tables_memory.py", "tables_share.py",
+        for name in ("tables_collectives.py", "tables_compare.py", "tables_memory.py", "tables_runs.py",
+                     "tables_share.py",
                      "tables_source.py")
     },
     **{
         DASHBOARD / name: BASE | {"fsdp_dashboard", "fsdp_profile.analysis"}
-        for name in ("text_compare.py", "text_findings.py", "text_memory.py", "text_source.py")
+        for name in ("text_answers.py", "text_compare.py", "text_findings.py", "text_memory.py", "text_runs.py",
+                     "text_source.py")
     },
     DASHBOARD / "source_file.py": set(),
     DASHBOARD / "view_ledger.py": {"streamlit", "fsdp_dashboard"},

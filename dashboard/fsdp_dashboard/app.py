@@ -4,7 +4,7 @@ from pathlib import Path
 
 import streamlit as st
 
-from fsdp_dashboard import data, state
+from fsdp_dashboard import data, parts, state
 from fsdp_dashboard.text import code
 
 # Without one of our own, streamlit fetches the page's icon from a server of fonts as favicon.
@@ -20,6 +20,7 @@ def main() -> None:
     st.set_page_config(page_title="fsdp-profile", page_icon=ICON, layout="wide", initial_sidebar_state="auto")
     pages = [
         st.Page(VIEWS / "overview.py", title="Overview", icon=":material/stacked_bar_chart:", default=True),
+        st.Page(VIEWS / "runs.py", title="Runs", icon=":material/table_rows:"),
         st.Page(VIEWS / "compare.py", title="Compare", icon=":material/compare_arrows:"),
         st.Page(VIEWS / "memory.py", title="Memory", icon=":material/area_chart:"),
         st.Page(VIEWS / "source.py", title="Source", icon=":material/code:"),
@@ -31,12 +32,13 @@ def main() -> None:
         st.Page(VIEWS / "whatif.py", title="What if", icon=":material/tune:"),
     ]
     page = st.navigation(pages)
-    catalogue = data.catalogue()
+    catalogue = data.look_again()
     unknown = state.unknown_runs(catalogue)
     with st.sidebar:
         state.pick_runs(catalogue)
         for problem in catalogue.problems:
             st.warning(code(problem))
+    parts.style()
     for label in unknown:
         st.warning(f"The link names a run that is not here: {code(label)}. Choose another in the sidebar.")
     page.run()

@@ -17,11 +17,11 @@ from fsdp_dashboard.launch import ENV_RUNS
 from fsdp_profile import layout
 from fsdp_profile.analysis import memory, ranks, steps, summary, units
 from fsdp_profile.analysis.compare import Comparison, compare
+from fsdp_profile.analysis.kept import kept_of_run
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.ranks import RankSummary
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.steps import StepLedger
-from fsdp_profile.analysis.stored import stored
 from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.errors import FsdpProfileError, InputError
 from fsdp_profile.ingest.manifest import Manifest
@@ -32,6 +32,7 @@ MAX_COMPARED: Final = 4
 MAX_BLOCKS: Final = 25
 """Blocks listed at a peak."""
 _MAX_MANIFESTS: Final = 50  # of a folder's newest runs, looked at to choose what to show first
+_CATALOGUE: Final = "catalogue"
 _DAMAGE: Final = (ValueError, LookupError, TypeError, ArithmeticError, OSError, pa.ArrowException)
 
 
@@ -76,7 +77,19 @@ class RunFacts:
 
 
 def catalogue() -> Catalogue:
+    """The runs as this drawing of the page found them: a thousand folders are looked at once, not at every question."""
+    where, found = st.session_state.get(_CATALOGUE, (None, None))
+    return found if where == _roots() and isinstance(found, Catalogue) else look_again()
+
+
+def look_again() -> Catalogue:
     """The runs below FSDP_PROFILE_RUNS; without it ./runs, then the sample runs of the project."""
+    found = _look()
+    st.session_state[_CATALOGUE] = (_roots(), found)
+    return found
+
+
+def _look() -> Catalogue:
     runs: dict[str, RunRef] = {}
     given: list[str] = []
     problems = []
@@ -97,7 +110,7 @@ def catalogue() -> Catalogue:
 def facts(ref: RunRef) -> RunFacts:
     """The manifest and the summary of every rank."""
     manifest: Manifest = ask(_manifest, ref)
-    found: list[RankSummary] = ask(_rank_summaries, ref)
+    found: list[RankSummary] = ask(ranks.rank_summaries, ref)
     return RunFacts(label=ref.label, manifest=manifest, ranks=found)
 
 
@@ -211,23 +224,12 @@ def longest(runs: Sequence[tuple[RunRef, RunFacts]]) -> tuple[int, int]:
     return max(sizes), max(durations)
 
 
+def _not_recorded(run: Run) -> dict[str, str]:
+    return kept_of_run(run, "not_recorded", dict[str, str], compute=lambda: summary.not_recorded(run))
+
+
 def _manifest(run: Run) -> Manifest:
     return run.manifest
-
-
-def _rank_summaries(run: Run) -> list[RankSummary]:
-    return stored(run, "ranks", ranks.rank_summaries, type_=list[RankSummary])
-
-
-def _not_recorded(run: Run) -> dict[str, str]:
-    def asked(run: Run) -> dict[str, str]:
-        known = _rank_summaries(run)
-        peaks = [r for r in known if r.peak is not None]
-        worst = max(peaks, key=lambda r: (r.peak.allocated_bytes if r.peak else 0, -r.rank), default=None)
-        shown = worst.rank if worst is not None else next(iter(run.ranks), None)
-        return summary.not_recorded(run, known, rank=shown)
-
-    return stored(run, "not_recorded", asked, type_=dict[str, str])
 
 
 def _biggest_blocks(run: Run, *, rank: int, event: int) -> pa.Table:

@@ -1,6 +1,5 @@
 """The doorway's part on collectives: of one rank, and across ranks. Cached and guarded as data.py is."""
 
-import contextlib
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -16,7 +15,6 @@ from fsdp_profile.analysis.collective_timeline import (
     BY_RANK,
     BY_UNIT,
     CallTotal,
-    RankWait,
     StepCalls,
     StepTotal,
     call_totals,
@@ -24,7 +22,7 @@ from fsdp_profile.analysis.collective_timeline import (
 from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.traffic import StepTraffic
-from fsdp_profile.errors import FsdpProfileError, InputError
+from fsdp_profile.errors import InputError
 
 
 def rank_reported(run: RunFacts, rank: int | None) -> int:
@@ -100,20 +98,6 @@ def step_calls(ref: RunRef, *, rank: int | None, step: int) -> StepCalls:
     """The calls of one step of a rank, or of all."""
     with Damage(ref.label):
         return _step_calls(str(ref.path), ref.stamp, rank, step, _across=across(ref), _calls=_calls(ref, rank))
-
-
-def rank_waits(ref: RunRef) -> list[RankWait]:
-    """What each rank waited and what its transfers took, over the matched collectives."""
-    return collective_timeline.rank_waits(across(ref))
-
-
-def longest_wait_ns(refs: Sequence[RunRef]) -> int:
-    """The longest wait and transfer of all ranks of some runs: what their figures share as scale."""
-    found = [0]
-    for ref in refs:
-        with contextlib.suppress(FsdpProfileError):  # told where the run itself is drawn
-            found += [wait.wait_ns + wait.transfer_ns for wait in rank_waits(ref)]
-    return max(found)
 
 
 def _calls(ref: RunRef, rank: int | None) -> pa.Table:

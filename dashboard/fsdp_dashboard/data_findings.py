@@ -4,8 +4,8 @@ from fsdp_dashboard.data import RunRef, ask
 from fsdp_profile.analysis import findings as rules
 from fsdp_profile.analysis import why_not_smaller as tests
 from fsdp_profile.analysis.finding import Finding
+from fsdp_profile.analysis.kept import kept_of_run
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.stored import stored
 from fsdp_profile.analysis.why_not_smaller import Reason
 
 
@@ -22,8 +22,8 @@ def why_not_smaller(ref: RunRef) -> list[Reason]:
 
 
 def _findings(run: Run) -> list[Finding]:
-    return stored(run, "findings", rules.findings, type_=list[Finding])
+    return kept_of_run(run, "findings", list[Finding], compute=lambda: rules.findings(run))
 
 
 def _why_not_smaller(run: Run) -> list[Reason]:
-    return stored(run, "why_not_smaller", tests.why_not_smaller, type_=list[Reason])
+    return kept_of_run(run, "why_not_smaller", list[Reason], compute=lambda: tests.why_not_smaller(run))

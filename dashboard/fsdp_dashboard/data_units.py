@@ -1,5 +1,8 @@
 """The doorway's part on units that are gathered at the same time. Cached and guarded as data.py is."""
 
+from collections.abc import Callable, Sequence
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -7,7 +10,22 @@ from fsdp_dashboard.data import RunRef, ask
 from fsdp_profile.analysis import in_flight as gathered
 from fsdp_profile.analysis.in_flight import InFlight
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.analysis.units import UnitSummary
 from fsdp_profile.schema import SpanKind
+
+AS_BUILT: Final = "as the model was built"
+ORDERS: Final[dict[str, Callable[[UnitSummary], int]]] = {
+    "unsharded bytes": lambda unit: -unit.unsharded_bytes,
+    "sharded bytes": lambda unit: -unit.sharded_bytes,
+    "gathered time": lambda unit: -(unit.gathered_ns or 0),
+    "exposed time": lambda unit: -(unit.exposed_ns or 0),
+}
+"""Largest first."""
+
+
+def ordered(units: Sequence[UnitSummary], order: str) -> list[UnitSummary]:
+    """The units in one of the orders; in that of their construction where it is none of them."""
+    return sorted(units, key=ORDERS[order]) if order in ORDERS else list(units)
 
 
 def in_flight(ref: RunRef, *, rank: int) -> list[InFlight]:

@@ -30,6 +30,7 @@ _OPTIONS: Final = {
     "server.enableStaticServing": "false",
     "browser.gatherUsageStats": "false",
     "browser.serverAddress": HOST,
+    "global.disableWidgetStateDuplicationWarning": "true",  # the Runs page chooses for the sidebar
     "client.toolbarMode": "minimal",
     "client.showErrorDetails": "none",
     "client.showErrorLinks": "false",

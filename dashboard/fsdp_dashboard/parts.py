@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import streamlit as st
 
-from fsdp_dashboard import data, state
+from fsdp_dashboard import data, data_ranks, state
 from fsdp_dashboard.charts.labels import Figure
 from fsdp_dashboard.charts.legend import legend_html
+from fsdp_dashboard.charts.rank_grid import extremes, rank_grid_figure
+from fsdp_dashboard.charts.ranks import peaks_figure
 from fsdp_dashboard.data import Catalogue, RunFacts, RunRef
 from fsdp_dashboard.text import code
 from fsdp_profile.errors import FsdpProfileError
@@ -21,6 +23,25 @@ _PLOTLY: Final = {
 
 _MAX_ROWS: Final = 14
 _SCROLLED_PX: Final = 386  # ten rows under the header
+_CHAR_PX: Final = 7.5
+_CELL_PX: Final = 18
+_PHONE_PX: Final = 358
+_PAGE_PX: Final = 980
+_PINNED_CHARS: Final = 20
+"""A first column that is not wider stays in view while the others are scrolled."""
+_STYLE: Final = """<style>
+[class*="st-key-very-wide"]::after { content: "More columns to the right: scroll sideways \\2192" }
+@media (max-width: 640px) {
+  [class*="st-key-wide"]::after { content: "More columns to the right: swipe \\2192" }
+  [class*="st-key-very-wide"]::after { content: "More columns to the right: swipe \\2192" }
+}
+[class*="st-key-wide"]::after, [class*="st-key-very-wide"]::after {
+  font-size: 0.75rem; opacity: 0.65; margin-top: -0.75rem
+}
+[data-testid="stSidebarNavLink"]:focus-visible, [data-testid="stPageLink"] a:focus-visible {
+  outline: 2px solid #4e6be8; outline-offset: 1px
+}
+</style>"""
 
 
 @contextmanager
@@ -50,9 +71,34 @@ def figure(drawn: Figure, *, key: str, alt: str) -> None:
 
 
 def table(rows: Any, *, key: str) -> None:
-    """A table that sorts; empty cells say what they are. A long one scrolls inside itself."""
-    height: Any = "content" if rows.num_rows <= _MAX_ROWS else _SCROLLED_PX
-    st.dataframe(rows, key=key, hide_index=True, width="stretch", height=height, placeholder="not recorded")
+    """A table that sorts; empty cells say what they are. A long or wide one scrolls inside itself, and says so."""
+    first = rows.column_names[0]
+    is_short = max([len(first), *map(len, map(str, rows.column(0).to_pylist()))]) <= _PINNED_CHARS
+    with wide(rows, key=key):
+        st.dataframe(
+            rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded",
+            column_config={first: st.column_config.Column(pinned=is_short)},
+        )  # fmt: skip
+
+
+def wide(rows: Any, *, key: str) -> "st.delta_generator.DeltaGenerator":
+    """A container for a table, which tells under it that there are more columns than the screen shows."""
+    width = 0.0
+    for name in rows.column_names:
+        cells = rows.column(name).slice(0, _MAX_ROWS).to_pylist()
+        width += max([len(name), *(len(str(cell)) for cell in cells)]) * _CHAR_PX + _CELL_PX
+    kind = "very-wide" if width > _PAGE_PX else "wide" if width > _PHONE_PX else "narrow"
+    return st.container(key=f"{kind} {key}")
+
+
+def style() -> None:
+    """The sign that a table goes on to the right (a screen reader knows it from the table), and where the focus is."""
+    st.html(_STYLE)
+
+
+def table_height(rows: Any) -> Any:
+    """As high as its rows, or ten of them."""
+    return "content" if rows.num_rows <= _MAX_ROWS else _SCROLLED_PX
 
 
 def section(title: str, label: str | None = None) -> None:
@@ -80,6 +126,43 @@ def nothing_chosen(catalogue: Catalogue) -> None:
 def not_recorded(what: str, label: str, why: str) -> None:
     """A measurement that a run does not have, and the reason."""
     st.info(f"{what} of {code(label)}: **not recorded**, {code(why)}", icon=":material/help:")
+
+
+def rank_peaks(ref: RunRef, run: RunFacts, *, label: str | None, max_bytes: int | None = None) -> None:
+    """What each rank's peak is made of; of many ranks the heat map. `max_bytes` is the scale of several figures."""
+    section("Peak of each rank", label)
+    found = [r.peak for r in run.ranks if r.peak]
+    if not found:
+        not_recorded("Peak", ref.label, data.not_recorded(ref).get("peak", "no allocator events"))
+    elif len(run.ranks) > data_ranks.MANY:
+        rank_map(ref, run, data_ranks.Measure.PEAK)
+    else:
+        drawn = peaks_figure(found, max_bytes=max_bytes or max(peak.allocated_bytes for peak in found))
+        figure(drawn, key=f"peaks {ref.label}", alt="The peak of each rank by category")
+
+
+def rank_map(ref: RunRef, run: RunFacts, measure: data_ranks.Measure) -> None:
+    """One number of every rank as a heat map, and in words."""
+    values = data_ranks.values(ref, run, measure)
+    told_in_words = extremes(values, measure)
+    drawn = rank_grid_figure(data_ranks.grid(run), values, measure)
+    figure(drawn, key=f"map {ref.label}", alt=told_in_words)
+    st.caption(told_in_words + ".")
+
+
+def onward(chosen: state.Selection) -> None:
+    """The way to the other pages: on a phone the sidebar is folded away."""
+    to = chosen.query()
+    row = st.container(horizontal=True)
+    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
+    row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
+    row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
+    row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
+    row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
+    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
+    row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
+    row.page_link("views/share.py", label="Share", icon=":material/share:", query_params=to)
+    row.page_link("views/whatif.py", label="What if", icon=":material/tune:", query_params=to)
 
 
 def one_run(

@@ -18,6 +18,12 @@ UNITS_RUN: Final = "units_run"
 LINE: Final = "line"
 FORMAT: Final = "format"
 ALIGN: Final = "align"
+MEASURE: Final = "measure"
+WORDS: Final = "words"
+IS: Final = "is"
+TAG: Final = "tag"
+SORT: Final = "sort"
+UNITS_BY: Final = "units_by"
 
 _OPEN_STEP: Final = "open step"
 """In the session: a step that a figure asks to be shown; a picker's value can only be set before it is drawn."""
@@ -73,6 +79,11 @@ def pick_runs(catalogue: Catalogue) -> None:
     )
 
 
+def choose_runs(labels: Sequence[str]) -> None:
+    """Make these the runs that every page shows; for the callback of a button."""
+    st.session_state[RUN] = list(labels)
+
+
 def unknown_runs(catalogue: Catalogue) -> list[str]:
     """Runs that the URL names and that are not there; ask before the picker is drawn."""
     return [label for label in st.query_params.get_all(RUN) if label and label not in catalogue.runs]
@@ -124,6 +135,36 @@ def open_step(step: int) -> None:
     """Show another step, as if it had been picked; ends this run of the page."""
     st.session_state[_OPEN_STEP] = str(step)
     st.rerun()
+
+
+def pick_measure(measures: Iterable[str]) -> str:
+    """Which number of each rank the heat map shows."""
+    return str(st.selectbox("Of each rank", list(map(str, measures)), key=MEASURE, bind="query-params"))
+
+
+def pick_words() -> str:
+    """Words that the runs of the table must hold."""
+    return str(st.text_input("Filter", key=WORDS, bind="query-params", placeholder="name, model, device, tag ..."))
+
+
+def pick_strategies(strategies: Sequence[str]) -> list[str]:
+    """Strategies of the runs in the table; none chosen: all."""
+    return list(st.multiselect("Strategy", strategies, key=IS, bind="query-params", placeholder="all"))
+
+
+def pick_tags(tags: Sequence[str]) -> list[str]:
+    """Tags that the runs of the table must have."""
+    return list(st.multiselect("Tags", tags, key=TAG, bind="query-params", placeholder="any"))
+
+
+def pick_sort(orders: Sequence[str]) -> str:
+    """The order of a table."""
+    return str(st.selectbox("Sort by", orders, key=SORT, bind="query-params"))
+
+
+def pick_units_order(orders: Iterable[str]) -> str:
+    """The order of the units in their table."""
+    return str(st.selectbox("Sort by", list(orders), key=UNITS_BY, bind="query-params"))
 
 
 def current(catalogue: Catalogue) -> Selection:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fsdp_dashboard.data import RunFacts
 from fsdp_profile.analysis.across import Across
+from fsdp_profile.analysis.across_summary import AcrossSummary
 from fsdp_profile.analysis.breakdown import TimeBreakdown
 from fsdp_profile.analysis.clocks import Alignment
 from fsdp_profile.analysis.collectives import CollectiveSummary
@@ -229,7 +230,7 @@ def clocks(clock: Alignment) -> str:
     return f"Clocks against rank {lowest}: {named}{more}; after that {residual}."
 
 
-def matched(found: Across) -> str:
+def matched(found: Across | AcrossSummary) -> str:
     """How many collectives were matched across ranks, and why the others were not."""
     whole = found.num_matched + found.num_unmatched
     why = "; ".join(f"{count:,} not: {reason}" for reason, count in found.unmatched.items())

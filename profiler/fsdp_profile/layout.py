@@ -11,9 +11,12 @@ from typing import Final
 from fsdp_profile.errors import InputError, OutputError
 
 MANIFEST: Final = "manifest.json"
-SUMMARY: Final = "summary.json"
 RAW: Final = "raw"
 CAPTURE_LOG: Final = "capture.jsonl"
+KEPT: Final = "kept_"
+"""Begin of the names of files that only save work: answers made of the tables (analysis/kept.py)."""
+TAGS: Final = "tags.json"
+"""What a reader wrote on a run: beside what was recorded, never in it."""
 DEFAULT_RUNS: Final = "runs"
 BUNDLE_SUFFIX: Final = ".fsdpz"
 RESTART: Final = "restart_"

@@ -34,9 +34,9 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
         monkeypatch.setenv(launch.ENV_RUNS, os.pathsep.join(map(str, paths)))
         app = AppTest.from_file(str(Path(fsdp_dashboard.__file__).with_name("app.py")), default_timeout=30)
         app.query_params.update(query)
-        app.run()
         if page != "overview":
-            app.switch_page(f"views/{page}.py").run()
+            app.switch_page(f"views/{page}.py")
+        app.run()
         assert not app.exception
         return app
 

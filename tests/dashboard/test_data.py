@@ -16,7 +16,7 @@ from fsdp_profile.schema import Strategy
 def catalogue(monkeypatch):
     def read(*paths):
         monkeypatch.setenv(launch.ENV_RUNS, os.pathsep.join(map(str, paths)))
-        return data.catalogue()
+        return data.look_again()
 
     return read
 
@@ -58,7 +58,7 @@ def test_without_a_place_runs_in_this_folder_are_shown(monkeypatch, tmp_path, ma
     monkeypatch.delenv(launch.ENV_RUNS, raising=False)
     monkeypatch.chdir(tmp_path)
     make_run("mine")
-    found = data.catalogue()
+    found = data.look_again()
     assert next(iter(found.runs)) == "mine"
     assert found.problems == ()
 

@@ -72,6 +72,8 @@ def test_the_findings_of_each_compared_run_are_under_its_name(opened):
     app = opened(samples / "gpt-ddp-2ranks", samples / "gpt-fsdp2-2ranks")
     heads = [block.value for block in app.markdown if block.value.startswith("##### ")]
     assert heads == [
+        "##### In short",
+        "##### Peak of each rank · `gpt-fsdp2-2ranks`",
         "##### By category at the peak",
         "##### Findings · `gpt-ddp-2ranks`",
         "##### Findings · `gpt-fsdp2-2ranks`",

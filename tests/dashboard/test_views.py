@@ -220,24 +220,11 @@ def test_ranks_show_peaks_step_times_and_endings(opened, make_run):
 # -- nothing, missing, damaged
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_an_empty_folder_says_how_to_record(opened, tmp_path, page):
-    app = opened(tmp_path, page=page)
-    assert "fsdp-profile run train.py" in app.info[0].value
-    assert f"{tmp_path}: no recorded run in it" in app.sidebar.warning[0].value
-
-
 def test_a_missing_folder_is_one_message(opened, tmp_path, make_run):
     run = make_run("fsdp2")
     app = opened(tmp_path / "gone", run.path)
     assert [w.value for w in app.sidebar.warning] == [code(f"{tmp_path / 'gone'}: no such file or folder")]
     assert "peaks at" in said(app)
-
-
-def test_no_choice_asks_for_one(opened, make_run):
-    app = opened(make_run("fsdp2").path)
-    app.multiselect[0].set_value([]).run()
-    assert "No run is chosen" in app.info[0].value
 
 
 def test_a_link_to_a_run_that_is_gone_says_so(opened, make_run):

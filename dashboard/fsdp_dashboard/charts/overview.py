@@ -13,13 +13,14 @@ from fsdp_dashboard.charts.labels import (
     note,
     short_text,
 )
-from fsdp_dashboard.charts.palette import NEUTRAL, STACK_ORDER
-from fsdp_dashboard.charts.stacked_bars import category_bars
+from fsdp_dashboard.charts.palette import STACK_ORDER
+from fsdp_dashboard.charts.stacked_bars import capacity_lines, category_bars
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.humanize import bytes_text, ratio_text
 from fsdp_profile.schema import Category
 
 _BAR_PX: Final = 74
+_BAR_GAP: Final = 0.58
 _FURNITURE_PX: Final = 50
 _CAPACITY_RATIO: Final = 2.5
 """The device's size is drawn when it is at most this many times the highest peak, else only told."""
@@ -47,7 +48,7 @@ def composition_figure(bars: list[PeakBar], *, device_total_bytes: int | None = 
     layout = base_layout(
         height=_BAR_PX * len(bars) + _FURNITURE_PX,
         barmode="stack",
-        bargap=0.58,
+        bargap=_BAR_GAP,
         hovermode="closest",
         margin={"l": 20, "r": 20, "t": 8, "b": 8},  # room for half of the first and the last tick
         xaxis=byte_axis(scale, end=max(float(scale.of(end)) * 1.03, 1.0)),
@@ -57,17 +58,7 @@ def composition_figure(bars: list[PeakBar], *, device_total_bytes: int | None = 
     )
     if draws_capacity and device_total_bytes:
         x = float(scale.of(device_total_bytes))
-        layout["shapes"].append(
-            {
-                "type": "line",
-                "x0": x,
-                "x1": x,
-                "y0": 0,
-                "y1": 1,
-                "yref": "paper",
-                "line": {"width": 2, "dash": "dash", "color": NEUTRAL},
-            }
-        )
+        layout["shapes"] += capacity_lines(x, len(bars), half=(1 - _BAR_GAP) / 2)
         text = f"device {bytes_text(device_total_bytes)}"
         layout["annotations"].append(
             note(text, x=x, y=0, yref="paper", xanchor="right", yanchor="bottom", font={"size": 11})

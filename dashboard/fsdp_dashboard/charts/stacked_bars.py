@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, share_text, short_text
-from fsdp_dashboard.charts.palette import COLOURS
+from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.schema import Category
 
 _TEXT_RATIO: Final = 0.13
 """A part of the longest bar at least this long has room for its percentage."""
+_AROUND: Final = 0.07
+"""How far the device's line reaches over a bar: not into the words above it."""
 
 
 def category_bars(
@@ -36,3 +38,19 @@ def category_bars(
         "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
         "%{customdata[2]} of its peak<extra></extra>",
     }
+
+
+def capacity_lines(x: float, num_bars: int, *, half: float) -> list[Figure]:
+    """The device's memory as a line across each bar, `half` of one high; the last goes on to its label below."""
+    dashes = {"width": 2, "dash": "dash", "color": NEUTRAL}
+    return [
+        {
+            "type": "line",
+            "x0": x,
+            "x1": x,
+            "y0": row - half - _AROUND,
+            "y1": row + half + (_AROUND if row < num_bars - 1 else 0.4 - half),
+            "line": dashes,
+        }
+        for row in range(num_bars)
+    ]

@@ -14,12 +14,13 @@ from fsdp_dashboard.charts.labels import (
     plot_text,
     short_text,
 )
-from fsdp_dashboard.charts.palette import NEUTRAL, STACK_ORDER
-from fsdp_dashboard.charts.stacked_bars import category_bars
+from fsdp_dashboard.charts.palette import STACK_ORDER
+from fsdp_dashboard.charts.stacked_bars import capacity_lines, category_bars
 from fsdp_profile.humanize import bytes_text
 from fsdp_profile.schema import Category
 
 _BAR_PX: Final = 62
+_BAR_GAP: Final = 0.55
 _FURNITURE_PX: Final = 56
 _DRAWN_RATIO: Final = 4.0
 """The device's memory is drawn when it is at most this many times the highest bar, else only told."""
@@ -52,7 +53,7 @@ def whatif_figure(bars: list[PlanBar], *, capacity_bytes: int | None, capacity_t
     layout = base_layout(
         height=_BAR_PX * len(bars) + _FURNITURE_PX,
         barmode="stack",
-        bargap=0.55,
+        bargap=_BAR_GAP,
         hovermode="closest",
         margin={"l": 20, "r": 20, "t": 8, "b": 8},
         xaxis=byte_axis(scale, end=max(float(scale.of(end)) * 1.03, 1.0)),
@@ -61,15 +62,14 @@ def whatif_figure(bars: list[PlanBar], *, capacity_bytes: int | None, capacity_t
         shapes=[],
     )
     if draws_capacity and capacity_bytes:
-        _draw_capacity(layout, capacity_bytes, capacity_title, scale)
+        _draw_capacity(layout, capacity_bytes, capacity_title, scale, num_bars=len(bars))
     categories = [c for c in STACK_ORDER if any(bar.by_category.get(c) for bar in bars)]
     return {"data": [_bars_of(c, bars, scale) for c in categories], "layout": layout}
 
 
-def _draw_capacity(layout: Figure, capacity_bytes: int, title: str, scale: ByteScale) -> None:
+def _draw_capacity(layout: Figure, capacity_bytes: int, title: str, scale: ByteScale, *, num_bars: int) -> None:
     x = float(scale.of(capacity_bytes))
-    line = {"width": 2, "dash": "dash", "color": NEUTRAL}
-    layout["shapes"].append({"type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper", "line": line})
+    layout["shapes"] += capacity_lines(x, num_bars, half=(1 - _BAR_GAP) / 2)
     text = f"{plot_text(title)} {bytes_text(capacity_bytes)}"
     side = "right" if x > layout["xaxis"]["range"][1] / 2 else "left"
     label = note(text, x=x, y=0, yref="paper", xanchor=side, yanchor="bottom", font={"size": 11})

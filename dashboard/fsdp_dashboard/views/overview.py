@@ -1,11 +1,13 @@
 """Overview: where the memory went, in one sentence and one picture."""
 
 import contextlib
+from dataclasses import replace
 
 import streamlit as st
 
 from fsdp_dashboard import (
     data,
+    data_answers,
     data_findings,
     data_memory,
     parts,
@@ -13,6 +15,7 @@ from fsdp_dashboard import (
     tables,
     tables_memory,
     text,
+    text_answers,
     text_findings,
     text_memory,
 )
@@ -50,11 +53,13 @@ def page() -> None:
         alone(*measured[0])
     elif measured:
         compared(measured)
+    answered(measured)
+    by_category(measured)
     for ref, _ in measured:
         with parts.told(ref.label):
             findings(ref, is_alone=len(measured) == 1)
     about(runs)
-    onward(chosen)
+    parts.onward(chosen)
 
 
 def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
@@ -82,19 +87,61 @@ def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
                 parts.table(tables_memory.failures_table(found.fatal), key=f"failures {ref.label}")
 
 
-def onward(chosen: Selection) -> None:
-    """The way to the other pages: on a phone the sidebar is folded away."""
-    to = chosen.query()
-    row = st.container(horizontal=True)
-    row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
-    row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
-    row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)
-    row.page_link("views/units.py", label="Units", icon=":material/view_timeline:", query_params=to)
-    row.page_link("views/collectives.py", label="Collectives", icon=":material/swap_horiz:", query_params=to)
-    row.page_link("views/ranks.py", label="Ranks", icon=":material/grid_view:", query_params=to)
-    row.page_link("views/traces.py", label="Traces", icon=":material/timeline:", query_params=to)
-    row.page_link("views/share.py", label="Share", icon=":material/share:", query_params=to)
-    row.page_link("views/whatif.py", label="What if", icon=":material/tune:", query_params=to)
+def answered(runs: Runs) -> None:
+    """The questions of a newcomer, of one of the runs, each with the page that shows more; then its ranks' peaks."""
+    if not runs:
+        return
+    first = data.sharded_first([ref for ref, _ in runs])
+    if len(runs) > 1:
+        parts.section("In short")
+        state.pick_units_run(first)
+    chosen = state.current(data.catalogue())
+    ref = chosen.units_run if chosen.units_run in first else first[0]
+    run = next(mine for other, mine in runs if other == ref)
+    with parts.told(ref.label):
+        found = data_answers.answers(ref)
+        saved = saved_by(ref, runs)
+        with st.container(border=True):
+            for one in text_answers.told(found, run.manifest.strategy, saved=saved, num_ranks=len(run.ranks)):
+                said, link = st.columns([5, 1], vertical_alignment="center")
+                said.markdown(f"**{one.question}**  \n{one.answer}")
+                link.page_link(
+                    f"views/{one.page}.py",
+                    label=one.link,
+                    icon=":material/arrow_forward:",
+                    query_params=to_run(chosen, ref),
+                )
+        parts.rank_peaks(ref, run, label=None if len(runs) == 1 else ref.label)
+
+
+def by_category(runs: Runs) -> None:
+    """The numbers under the picture."""
+    if not runs:
+        return
+    parts.section("By category at the peak")
+    if len(runs) == 1:
+        worst = runs[0][1].worst
+        if worst is not None and worst.peak is not None:
+            parts.table(tables.composition_table(worst.peak), key="by_category")
+        return
+    with parts.told(", ".join(ref.label for ref, _ in runs)):
+        found = data.comparison([ref for ref, _ in runs])
+        names = tables.column_names([run for _, run in runs])
+        parts.table(tables.comparison_table(found, names), key="by_category")
+
+
+def to_run(chosen: Selection, ref: RunRef) -> dict[str, list[str]]:
+    """A link to the same runs, of which pages that show one show this."""
+    return replace(chosen, units_run=ref if len(chosen.runs) > 1 else None).query()
+
+
+def saved_by(ref: RunRef, runs: Runs) -> str | None:
+    """The sentence on a run against the baseline; None where there is none, or it is the baseline."""
+    if len(runs) < 2:
+        return None
+    found = data.comparison([other for other, _ in runs])
+    others = [other for (other, _), mine in zip(runs, found.runs, strict=True) if mine.run != found.baseline]
+    return text.verdict_of_comparison(found)[others.index(ref)] if ref in others else None
 
 
 def alone(ref: RunRef, run: RunFacts) -> None:
@@ -117,7 +164,6 @@ def alone(ref: RunRef, run: RunFacts) -> None:
     bar = PeakBar(title=ref.label, strategy=str(run.manifest.strategy), peak=worst.peak)
     drawn = composition_figure([bar], device_total_bytes=run.manifest.device_total_bytes)
     parts.figure(drawn, key="composition", alt="The peak by category")
-    parts.table(tables.composition_table(worst.peak), key="by_category")
 
 
 def compared(runs: Runs) -> None:
@@ -140,9 +186,6 @@ def compared(runs: Runs) -> None:
         totals = {run.manifest.device_total_bytes for _, run in runs}
         drawn = composition_figure(bars, device_total_bytes=totals.pop() if len(totals) == 1 else None)
         parts.figure(drawn, key="composition", alt="The peak of each run by category, on one scale")
-        parts.section("By category at the peak")
-        names = tables.column_names([run for _, run in runs])
-        parts.table(tables.comparison_table(found, names), key="by_category")
 
 
 def findings(ref: RunRef, *, is_alone: bool) -> None:

@@ -2,13 +2,13 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, data_collectives, parts, state, tables, tables_collectives, text
-from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure, waits_figure
+from fsdp_dashboard import data, data_ranks, parts, state, tables, tables_collectives, text
+from fsdp_dashboard.charts.ranks import step_times_figure, waits_figure
 from fsdp_dashboard.data import RunFacts, RunRef
 
 
 def page() -> None:
-    """Every chosen run, all on one scale of bytes and one of time."""
+    """Every chosen run, all on one scale of bytes and one of time; many ranks as a heat map."""
     st.subheader("Ranks")
     catalogue = data.catalogue()
     chosen = state.current(catalogue)
@@ -16,30 +16,27 @@ def page() -> None:
         parts.nothing_chosen(catalogue)
         return
     runs = parts.readable(chosen.runs)
-    max_bytes, max_ns = data.longest(runs)
-    max_wait_ns = data_collectives.longest_wait_ns([ref for ref, _ in runs])
+    few = [(ref, run) for ref, run in runs if len(run.ranks) <= data_ranks.MANY]
+    measure = data_ranks.Measure.PEAK
+    if len(few) < len(runs):
+        measure = data_ranks.Measure(state.pick_measure(data_ranks.MEASURES))
+    max_bytes, max_ns = data.longest(few)
+    max_wait_ns = data_ranks.longest_wait_ns([ref for ref, _ in few])
     for ref, run in runs:
         if len(runs) > 1:
             st.markdown(f"#### {run.manifest.strategy} · {text.code(ref.label)}")
         with parts.told(ref.label):
-            left, right = st.columns(2)
-            with left:
-                peaks(ref, run, max_bytes)
-            with right:
-                step_times(ref, run, max_ns)
+            if len(run.ranks) > data_ranks.MANY:
+                parts.section(f"{len(run.ranks):,} ranks")
+                parts.rank_map(ref, run, measure)
+            else:
+                left, right = st.columns(2)
+                with left:
+                    parts.rank_peaks(ref, run, label=None, max_bytes=max_bytes)
+                with right:
+                    step_times(ref, run, max_ns)
             parts.table(tables.ranks_table(run.ranks), key=f"ranks {ref.label}")
-            across(ref, max_wait_ns)
-
-
-def peaks(ref: RunRef, run: RunFacts, max_bytes: int) -> None:
-    """What each rank's peak is made of."""
-    parts.section("Peak of each rank")
-    found = [r.peak for r in run.ranks if r.peak]
-    if found:
-        drawn = peaks_figure(found, max_bytes=max_bytes)
-        parts.figure(drawn, key=f"peaks {ref.label}", alt="The peak of each rank by category")
-    else:
-        parts.not_recorded("Peak", ref.label, data.not_recorded(ref).get("peak", "no allocator events"))
+            across(ref, max_wait_ns, is_drawn=len(run.ranks) <= data_ranks.MANY)
 
 
 def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
@@ -54,10 +51,10 @@ def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
         parts.not_recorded("Step times", ref.label, "no step was completed")
 
 
-def across(ref: RunRef, max_ns: int) -> None:
+def across(ref: RunRef, max_ns: int, *, is_drawn: bool) -> None:
     """Who came last to the collectives, who never came, and what was wait and what transfer."""
     parts.section("Waiting for each other")
-    found = data_collectives.across(ref)
+    found = data_ranks.across(ref)
     if found.is_single_rank:
         parts.not_recorded("Waits", ref.label, "one rank only: there is no other to compare with")
         return
@@ -71,18 +68,22 @@ def across(ref: RunRef, max_ns: int) -> None:
         return
     if found.stragglers:
         st.markdown(text.straggler(found.stragglers[0], found.num_matched))
-    waits = data_collectives.rank_waits(ref)
-    left, right = st.columns([3, 2])
-    with left:
-        drawn = waits_figure(waits, max_ns=max_ns)
-        parts.figure(drawn, key=f"waits {ref.label}", alt="Wait and transfer of each rank in matched collectives")
-    with right:
-        parts.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
+    waits = data_ranks.waits(ref)
+    if is_drawn:
+        left, right = st.columns([3, 2])
+        with left:
+            drawn = waits_figure(waits, max_ns=max_ns)
+            parts.figure(drawn, key=f"waits {ref.label}", alt="Wait and transfer of each rank in matched collectives")
+        with right:
+            parts.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
     if found.stragglers:
         parts.table(tables_collectives.stragglers_table(found.stragglers), key=f"stragglers {ref.label}")
     else:
         st.markdown("No rank came late: all came to each collective at once.")
     st.caption(f"{text.matched(found)} {text.clocks(found.clock)}")
+    if not is_drawn:
+        with st.expander("Wait and transfer of every rank"):
+            parts.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
 
 
 if __name__ == "__main__":

@@ -49,13 +49,13 @@ def _shown(chosen: state.Selection, ending: str) -> list[RunRef]:
 
 def redaction() -> Redaction | None:
     """The choices; None: as it is."""
-    if not st.toggle("Redact", value=True, key="redact", help=KEPT):
+    if not st.toggle("Redact", value=True, key="redact", bind="query-params", help=KEPT):
         st.warning(
             "The file will hold host names, paths, the command line and whatever the script named.",
             icon=":material/visibility:",
         )
         return None
-    hide = st.toggle("Hide the names of modules too", key="hide_modules")
+    hide = st.toggle("Hide the names of modules too", key="hide_modules", bind="query-params")
     key = st.text_input("Key of the pseudonyms", key="pseudonym_key", help=KEY_HELP) if hide else ""
     return Redaction(hide_modules=hide, key=key)
 

@@ -36,7 +36,8 @@ def units(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGene
     if drawn["layout"]["meta"]["spans_left_out"]:
         st.caption(f"{drawn['layout']['meta']['spans_left_out']:,} of the shortest spans are not drawn.")
     parts.section("Totals over the complete steps")
-    parts.table(tables.units_table(summaries), key="totals")
+    order = state.pick_units_order([data_units.AS_BUILT, *data_units.ORDERS])
+    parts.table(tables.units_table(data_units.ordered(summaries, order)), key="totals")
     for field, why in data.not_recorded(ref).items():
         if field in {"collectives", "exposed_ns"}:
             parts.not_recorded(f"{field} of the units", ref.label, why)

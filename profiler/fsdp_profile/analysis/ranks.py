@@ -1,14 +1,22 @@
-"""Ranks side by side: peaks, step times and how each process ended."""
+"""Ranks side by side: peaks, step times and how each process ended.
 
-from dataclasses import dataclass
+A summary is kept beside its rank (kept.py): of a thousand ranks a thousand small files are read, not their tables.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.kept import kept_of_rank
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.ingest.tables import numbers
+
+SUMMARY: Final = "summary"
+"""What the kept answer is called."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +40,14 @@ class RankSummary:
 
 def rank_summary(run: Run, *, rank: int) -> RankSummary:
     """Summary of one rank."""
+    return replace(_kept(run, rank), record=next((r for r in run.manifest.ranks if r.rank == rank), None))
+
+
+def _kept(run: Run, rank: int) -> RankSummary:
+    return kept_of_rank(run, SUMMARY, RankSummary, rank=rank, compute=lambda: _of_tables(run, rank))
+
+
+def _of_tables(run: Run, rank: int) -> RankSummary:
     duration = step_durations_ns(run, rank=rank)
     rss = run.table("device_samples", rank=rank).column("host_rss_bytes").drop_null()
     return RankSummary(
@@ -43,18 +59,19 @@ def rank_summary(run: Run, *, rank: int) -> RankSummary:
         host_rss_peak_bytes=int(np.max(rss.to_numpy())) if len(rss) else None,
         num_steps=len(duration),
         median_step_ns=int(np.median(duration[1:])) if len(duration) > 1 else None,
-        record=next((r for r in run.manifest.ranks if r.rank == rank), None),
+        record=None,  # the manifest tells it, and may be written later
     )
 
 
 def rank_summaries(run: Run) -> list[RankSummary]:
     """Summaries of all ranks that recorded something here."""
-    return [rank_summary(run, rank=rank) for rank in run.ranks]
+    records = {record.rank: record for record in run.manifest.ranks}
+    return [replace(_kept(run, rank), record=records.get(rank)) for rank in run.ranks]
 
 
 def worst_rank(run: Run) -> int | None:
     """The rank with the highest peak over the training steps (the lowest such rank); None without events."""
-    peaks = [p for rank in run.ranks if (p := memory.peak(run, rank=rank)) is not None]
+    peaks = [found.peak for found in rank_summaries(run) if found.peak is not None]
     return max(peaks, key=lambda p: (p.allocated_bytes, -p.rank)).rank if peaks else None
 
 

@@ -53,6 +53,7 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
     rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
     collectives = collective_summary(run, rank=rank) if rank is not None else None
     across = across_ranks(run)
+    missing = _missing(run, ranks=ranks, rank=rank, collectives=collectives)
     return {
         "schema": SCHEMA_VERSION,
         "run": {
@@ -87,19 +88,28 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
         "why_not_smaller": [asdict(test) for test in why_not_smaller(run)],
         "receipt": msgspec.to_builtins(manifest.receipt),
         "warnings": list(manifest.warnings),
-        "not_recorded": not_recorded(run, ranks, rank=rank),
+        "not_recorded": missing,
     }
 
 
-def not_recorded(run: Run, ranks: Sequence[RankSummary], *, rank: int | None) -> dict[str, str]:
-    """Field of the document -> why it is null; collectives are those of one rank."""
+def not_recorded(run: Run) -> dict[str, str]:
+    """What the whole document says under "not_recorded", without the rest of it: field -> why it is null."""
+    rank = worst_rank(run)
+    rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
+    collectives = collective_summary(run, rank=rank) if rank is not None else None
+    return _missing(run, ranks=rank_summaries(run), rank=rank, collectives=collectives)
+
+
+def _missing(
+    run: Run, *, ranks: list[RankSummary], rank: int | None, collectives: CollectiveSummary | None
+) -> dict[str, str]:
     found = dict(run.manifest.not_recorded)
     for field, why in why_null(run).items():
         if any(getattr(r, field, 0) is None for r in ranks):
             found.setdefault(field, why)
-    if rank is None or collective_summary(run, rank=rank) is None:
+    if collectives is None:
         found.setdefault("collectives", "no collectives were recorded in the training steps")
-    elif step_traffic(run, rank=rank) is None:
+    elif rank is not None and step_traffic(run, rank=rank) is None:
         found.setdefault("per_step", "no complete step with collectives of known size and group")
     if not any(r.peak for r in ranks):
         found.setdefault("peak", "no allocator events of a training step were recorded")

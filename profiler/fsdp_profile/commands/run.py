@@ -133,6 +133,7 @@ def _record_node(args: argparse.Namespace, job: Any, options: Any, world_size: i
     outcome = launch(job, run_dir=run_dir, options=options, ranks=lambda: ranks_in(run_dir))
     with undisturbed():
         manifest = finish(run_dir, read_manifest(run_dir))
+        _summarise(run_dir)
     _tell(run_dir, manifest, outcome)
     return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
 
@@ -166,11 +167,21 @@ def _finish(run_dir: Path, started: Any, outcome: Any, *, world_size: int | None
     try:
         with undisturbed():
             manifest = finalize_attempts(run_dir, started, exit_codes=outcome.rank_exit_codes, world_size=world_size)
+            _summarise(run_dir)
     except FsdpProfileError as e:
         _say(f"{e}; what was recorded is kept in {run_dir}")
         return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
     _tell(run_dir, manifest, outcome)
     return Recorded(run_dir, outcome.exit_code, outcome.interrupted_by is not None)
+
+
+def _summarise(run_dir: Path) -> None:
+    """Keep a summary of each rank that recorded on this machine: a thousand ranks are then looked at in a second."""
+    from fsdp_profile.analysis.ranks import rank_summaries
+    from fsdp_profile.analysis.run import load_run
+
+    with contextlib.suppress(Exception):  # it only saves work: whoever reads the run is told what is wrong with it
+        rank_summaries(load_run(run_dir))
 
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
