@@ -69,7 +69,7 @@ def test_a_checkpoint_inside_a_unit_makes_activations_of_that_unit(record: Recor
         assert sorted((row["unit"], row["size_bytes"]) for row in again) == [(0, HIDDEN), (1, HIDDEN)]
 
 
-@pytest.mark.parametrize("mode", ["recompute-outside", "recompute-reentrant"])
+@pytest.mark.parametrize("mode", ["recompute-outside", pytest.param("recompute-reentrant", marks=pytest.mark.slow)])
 def test_a_checkpoint_around_units_leaves_phases_and_forwards_whole(record: Record, mode: str) -> None:
     run = record(mode)
     phases = [(row["step"], row["phase"]) for row in run.table("phases", rank=0).to_pylist()]

@@ -16,7 +16,7 @@ ASKED = 1 << 44
 PARAMS = 2 * 64 * 64 * 4
 
 
-@pytest.mark.parametrize("mode", ["fsdp2", "ddp"])
+@pytest.mark.parametrize("mode", ["fsdp2", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_an_allocation_no_machine_can_grant(tmp_path: Path, mode: str) -> None:
     done = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), str(SCRIPTS / "oom.py"), mode)
     assert done.returncode == 1

@@ -198,14 +198,21 @@ TRAINED = [
 @pytest.mark.parametrize(
     ("strategy", "kind", "call", "refusal"),
     [
-        (
+        pytest.param(
             "ddp",
             "fsdp1",
             "sharded",
             "FullyShardedDataParallel.state_dict_type(SHARDED_STATE_DICT): there are",
+            marks=pytest.mark.slow,
         ),
         ("ddp", "fsdp2", "placements", "Tensor.placements: parameters are whole here, not DTensors"),
-        ("fsdp", "ddp", "comm-hook", "DistributedDataParallel.register_comm_hook: it is written for DDP's buckets"),
+        pytest.param(
+            "fsdp",
+            "ddp",
+            "comm-hook",
+            "DistributedDataParallel.register_comm_hook: it is written for DDP's buckets",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_what_has_a_clear_meaning_is_answered_and_what_has_none_is_refused_by_name(
@@ -223,7 +230,7 @@ def test_what_has_a_clear_meaning_is_answered_and_what_has_none_is_refused_by_na
     ("call", "note"),
     [
         ("early", "AdamW was built before wrapping: it was given the sharded parameters"),
-        ("zero", "ZeroRedundancyOptimizer became AdamW"),
+        pytest.param("zero", "ZeroRedundancyOptimizer became AdamW", marks=pytest.mark.slow),
     ],
 )
 def test_optimizers_of_a_ddp_script_are_given_the_shards(tmp_path: Path, call: str, note: str) -> None:
@@ -312,6 +319,7 @@ def test_ddp_that_does_not_fit_is_a_result_with_an_estimate_in_its_place(tmp_pat
     assert f"ddp would need {bytes_text(estimate.peak_bytes)} at its peak, fsdp needs " in told
 
 
+@pytest.mark.slow
 def test_a_checkpoint_runs_its_block_again_inside_ddps_backward(tmp_path: Path) -> None:
     out = tmp_path / "runs"
     done = fsdp_profile("run", "-n", "2", "--no-kineto", "--as", "as-is", "--as", "ddp", "-o", str(out),

@@ -26,7 +26,7 @@ def traceback_of(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if line.startswith("[rank1]:")]
 
 
-@pytest.mark.parametrize("end", ["raise", "raise-in-forward"])
+@pytest.mark.parametrize("end", [pytest.param("raise", marks=pytest.mark.slow), "raise-in-forward"])
 def test_losses_output_and_traceback_are_the_scripts_own(tmp_path: Path, end: str) -> None:
     bare = torchrun("--nproc-per-node=2", TINY, "--end", end)
     ours = fsdp_profile("run", "-n", "2", "-o", str(tmp_path / "run"), TINY, "--end", end)
