@@ -12,6 +12,7 @@ import shutil
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.request
@@ -20,7 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from make_big_run import write_run
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from fsdp_dashboard import launch
@@ -118,7 +118,7 @@ def plotted(page: Page) -> None:
     expect(page.locator(".plot[data-paints]").first).to_be_visible(timeout=WAIT_MS)
 
 
-def timed(act: Callable[[], Any]) -> float:
+def timed(act: Callable[[], None]) -> float:
     """Milliseconds of wall time."""
     begin = time.perf_counter()
     act()
@@ -128,11 +128,15 @@ def timed(act: Callable[[], Any]) -> float:
 def first_content(browser: Browser, address: str) -> float:
     """From the request to the overview's verdict, scripts from the cache of no earlier page."""
     page = browser.new_page()
+
+    def act() -> None:
+        page.goto(address)
+        expect(page.get_by_text("peaks at").first).to_be_visible(timeout=WAIT_MS)
+
     try:
-        return timed(
-            lambda: (page.goto(address), expect(page.get_by_text("peaks at").first).to_be_visible(timeout=WAIT_MS))
-        )
+        return timed(act)
     finally:
+        settled(page)
         page.close()
 
 
@@ -142,7 +146,12 @@ def page_switch(page: Page) -> float:
     expect(page.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=WAIT_MS)
     settled(page)
     link = page.get_by_test_id("stSidebarNavLink").filter(has_text="Memory")
-    return timed(lambda: (link.click(), plotted(page)))
+
+    def act() -> None:
+        link.click()
+        plotted(page)
+
+    return timed(act)
 
 
 def zooms(page: Page, address: str) -> tuple[list[float], float | None]:
@@ -200,14 +209,9 @@ def measure(browser: Browser, run: Path, rounds: int) -> dict[str, str]:
         found = [zooms(page, address) for _ in range(rounds)]
         assert not is_loaded(pid, "libtorch"), "the server loaded torch"
     with served(run) as (address, pid):  # a new server, after the run was looked at once
-        page = browser.new_page()
         before = bytes_read(pid)
-        again = timed(
-            lambda: (page.goto(address), expect(page.get_by_text("peaks at").first).to_be_visible(timeout=WAIT_MS))
-        )
-        settled(page)
+        again = first_content(browser, address)
         read = bytes_read(pid) - before
-        page.close()
     events = max(path.stat().st_size for path in run.glob("rank_*/memory_samples.parquet"))
     if events > 50e6:
         assert read < events, f"the overview read {read:,} bytes"
@@ -232,13 +236,14 @@ def main() -> None:
     args = parser.parse_args()
     work = Path(tempfile.mkdtemp())
     try:
-        num_events = write_run(work / "made-up", num_events=args.events, num_steps=args.steps)
+        maker = [sys.executable, str(Path(__file__).with_name("make_big_run.py")), str(work / "made-up")]
+        subprocess.run([*maker, "--events", str(args.events), "--steps", str(args.steps)], check=True)
         with sync_playwright() as playwright:
             chromium = shutil.which("chromium") or shutil.which("chromium-browser")
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             columns = [measure(browser, run, args.rounds) for run in (SAMPLE, work / "made-up")]
             browser.close()
-        print(f"{'':28}{SAMPLE.name:32}{num_events:,} events in {args.steps} steps")
+        print(f"{'':28}{SAMPLE.name:32}{args.events:,} events in {args.steps} steps")
         for name, value in columns[0].items():
             print(f"{name:28}{value:32}{columns[1][name]}")
     finally:
