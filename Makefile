@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-.PHONY: demo test test-all check bench bench-ledger golden samples clean
+.PHONY: demo test test-all check bench bench-ledger bench-dashboard golden samples clean
 
 demo: $(VENV)/.ready  ## record DDP and FSDP2 on two CPU ranks and compare them
 	$(BIN)/fsdp-profile demo
@@ -23,11 +23,14 @@ check: $(VENV)/.ready  ## lint, format and types
 	$(BIN)/codespell
 
 bench: $(VENV)/.ready  ## ratios measured side by side in one run
-	for benchmark in $(filter-out benchmarks/ledger.py,$(wildcard benchmarks/*.py)); do \
+	for benchmark in $(filter-out benchmarks/ledger.py benchmarks/dashboard.py benchmarks/make_big_run.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$benchmark"; $(BIN)/python $$benchmark || exit 1; done
 
 bench-ledger: $(VENV)/.ready  ## the ledger of every way to shard against closed forms and other tools (hours; --quick in ARGS)
 	$(BIN)/python benchmarks/ledger.py $(ARGS)
+
+bench-dashboard: $(VENV)/.ready chromium  ## a sample run beside a made-up one of 10 million events, in Chromium (minutes)
+	$(BIN)/python benchmarks/dashboard.py $(ARGS)
 
 golden: $(VENV)/.ready  ## renew the golden files; review the diff
 	FSDP_PROFILE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/report tests/commands tests/export -q

@@ -6,8 +6,6 @@ Cached and guarded as data.py is.
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsdp_dashboard.data import RunFacts, RunRef, ask
 from fsdp_profile.analysis import growth, postmortem, stretch
@@ -18,7 +16,6 @@ from fsdp_profile.analysis.host_states import HostStates
 from fsdp_profile.analysis.postmortem import PostMortem
 from fsdp_profile.analysis.pyramid import MAX_ROWS
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.steps import StepLedger
 from fsdp_profile.analysis.stretch import Detail, Stretch
 from fsdp_profile.analysis.waterfall import Communicator, Waterfall
 from fsdp_profile.ingest.tables import numbers
@@ -109,33 +106,3 @@ def detail(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> Detail:
     """Finer rows of a part of it."""
     found: Detail = ask(stretch.detail, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
     return found
-
-
-def levels(ref: RunRef, *, step: StepLedger) -> pa.Table:
-    """What the allocator and the device held during a step, by time.
-
-    Columns: t_ns, active_bytes, reserved_bytes, device_used_bytes int64. A row per event of the ledger and per NVML
-    sample; each knows its own columns, the others are null, and so is what was not recorded.
-    """
-    first, last = int(step.ledger.event[0]), int(step.ledger.event[-1])
-    found: pa.Table = ask(
-        _levels, ref, rank=step.rank, first=first, last=last, start_ns=step.start_ns, end_ns=step.end_ns
-    )
-    return found
-
-
-def _levels(run: Run, *, rank: int, first: int, last: int, start_ns: int, end_ns: int) -> pa.Table:
-    samples = run.table("memory_samples", rank=rank).slice(max(first, 0), last + 1 - max(first, 0))
-    known = run.table("device_samples", rank=rank)
-    t_ns = known.column("t_ns")
-    inside = pc.and_(pc.greater_equal(t_ns, start_ns), pc.less_equal(t_ns, end_ns))
-    shared = pa.concat_tables(
-        [
-            samples.select(["t_ns", "active_bytes", "reserved_bytes"]),
-            known.filter(inside).select(["t_ns", "device_used_bytes"]),
-        ],
-        promote_options="default",
-    )
-    # The first row of a ledger is what was live as the step began.
-    begun = pc.max_element_wise(shared.column("t_ns"), pa.scalar(start_ns, pa.int64()))
-    return shared.set_column(0, "t_ns", begun).sort_by("t_ns")

@@ -7,12 +7,12 @@ from plotly.graph_objs import Figure
 
 from fsdp_dashboard.charts.labels import byte_scale, plot_text, short_text, short_unit, whole_ticks
 from fsdp_dashboard.charts.legend import legend_html
-from fsdp_dashboard.charts.memory import MemoryPanel, StepsPanel, memory_figure, steps_figure
+from fsdp_dashboard.charts.memory import MemoryPanel, memory_figure
 from fsdp_dashboard.charts.overview import PeakBar, composition_figure
 from fsdp_dashboard.charts.panels import HEADROOM
 from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure
 from fsdp_dashboard.charts.units import MAX_SPANS, units_figure
-from fsdp_profile.analysis.memory import peak, peak_of_steps
+from fsdp_profile.analysis.memory import peak
 from fsdp_profile.analysis.steps import spans_between, step_ledger
 from fsdp_profile.analysis.thinning import MAX_ROWS, kept_rows
 from fsdp_profile.schema import Category, Phase, SpanKind, Strategy
@@ -135,23 +135,6 @@ def test_several_panels_share_the_rows_of_one_figure():
 def test_categories_without_bytes_are_not_drawn():
     names = [t["name"] for t in memory_figure([panel(small().build())])["data"]]
     assert names == ["SHARDED_PARAM", "ACTIVATION", "allocated", "peak"]
-
-
-def test_steps_figure_stacks_the_peak_of_every_step():
-    run = (
-        RunBuilder()
-        .step(0, 0, 10)
-        .step(1, 10, 20)
-        .alloc(at=1, size=MIB, category=Category.SHARDED_PARAM)
-        .alloc(at=12, free=13, size=3 * MIB)
-        .build()
-    )
-    figure = valid(steps_figure([StepsPanel(title="run", peaks=peak_of_steps(run, rank=0))]))
-    assert trace(figure, "SHARDED_PARAM")["x"] == [0, 1]
-    assert trace(figure, "SHARDED_PARAM")["y"].tolist() == [1.0, 1.0]
-    assert trace(figure, "ACTIVATION")["y"].tolist() == [0.0, 3.0]
-    assert trace(figure, "ACTIVATION")["customdata"] == ["0.0 %", "75.0 %"]
-    assert trace(figure, "allocated")["y"].tolist() == [1.0, 4.0]
 
 
 # -- fewer rows
@@ -312,7 +295,6 @@ def test_hostile_names_reach_a_figure_only_as_text():
     one = panel(run, title=HOSTILE)
     figures = [
         memory_figure([one, one]),
-        steps_figure([StepsPanel(title=HOSTILE, peaks=peak_of_steps(run, rank=0))] * 2),
         units_figure(one.step, spans),
         composition_figure([PeakBar(title=HOSTILE, strategy="FSDP2", peak=peak(run, rank=0))]),
         peaks_figure([peak(run, rank=0)], max_bytes=MIB),

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+import streamlit as st
 
 from fsdp_dashboard import data, launch
 from fsdp_dashboard.state import Selection
@@ -89,3 +90,20 @@ def test_a_selection_is_a_query(catalogue, make_run):
     }
     assert Selection(all_steps=True).query()["step"] == ["all"]
     assert Selection(all_ranks=True).query()["rank"] == ["all"]
+
+
+def test_the_overview_of_a_long_run_reads_no_events_again(opened, make_run, monkeypatch):
+    from fsdp_profile.analysis import run as run_module
+    from fsdp_profile.analysis import stored
+
+    monkeypatch.setattr(stored, "LONG_BYTES", 1)
+    path, read = make_run("fsdp2").path, []
+    first = opened(path)
+    st.cache_data.clear()
+    read_before = run_module._cached_table
+    monkeypatch.setattr(run_module, "_cached_table", lambda *of: read.append(of[1]) or read_before(*of))
+    again = opened(path)
+    assert read == []
+    for kind in ("markdown", "metric", "caption", "expander"):
+        told = [(getattr(e, "value", None), getattr(e, "label", None)) for e in getattr(first, kind)]
+        assert told == [(getattr(e, "value", None), getattr(e, "label", None)) for e in getattr(again, kind)]

@@ -1,19 +1,12 @@
 """What stands around the ledger: lines over the stack, the device as one bar, where a step's time went."""
 
-import re
-
 import pytest
 from builder import RunBuilder
 from plotly.graph_objs import Figure
 
 from fsdp_dashboard.charts.breakdown import breakdown_figure
-from fsdp_dashboard.charts.legend import legend_html
-from fsdp_dashboard.charts.levels import MAX_RATIO
-from fsdp_dashboard.charts.memory import MemoryPanel, memory_figure
 from fsdp_dashboard.charts.waterfall import waterfall_figure, waterfall_parts
-from fsdp_dashboard.data_memory import _levels
 from fsdp_profile.analysis.breakdown import NO_LAUNCHES, TimeBreakdown
-from fsdp_profile.analysis.steps import step_ledger
 from fsdp_profile.analysis.waterfall import waterfall
 from fsdp_profile.schema import Category
 
@@ -43,88 +36,6 @@ def device_run():
         .alloc(at=12 * MS, free=16 * MS, size=8 * MIB)
         .totals(reserved=20 * MIB, active=13 * MIB)
     )
-
-
-def panel(run, *, title="small"):
-    step = step_ledger(run, rank=0, step=0)
-    when = {"start_ns": step.start_ns, "end_ns": step.end_ns}
-    first, last = int(step.ledger.event[0]), int(step.ledger.event[-1])
-    return MemoryPanel(title=title, step=step, levels=_levels(run, rank=0, first=first, last=last, **when))
-
-
-# -- lines over the stack
-
-
-def test_levels_are_those_of_the_step_and_begin_with_what_was_before_it():
-    run = device_run().device_sample(9 * MS, device_used_bytes=1).device_sample(13 * MS, device_used_bytes=30 * MIB)
-    run = run.device_sample(21 * MS, device_used_bytes=3).build()
-    assert panel(run).levels.to_pylist() == [
-        {"t_ns": at * MS, "active_bytes": active, "reserved_bytes": reserved, "device_used_bytes": used}
-        for at, active, reserved, used in (
-            (10, 13 * MIB, 20 * MIB, None),
-            (12, 13 * MIB, 20 * MIB, None),
-            (13, None, None, 30 * MIB),
-            (16, 13 * MIB, 20 * MIB, None),
-        )
-    ]
-
-
-def test_a_ledger_that_begins_with_nothing_has_no_level_before_its_first_event():
-    run = RunBuilder().step(0, 0, 10 * MS).alloc(at=2 * MS, size=4).totals(reserved=8, active=4).build()
-    assert panel(run).levels.column("t_ns").to_pylist() == [2 * MS]
-
-
-def test_levels_are_lines_over_the_stack_to_the_end_of_the_step():
-    run = device_run().device_sample(13 * MS, device_used_bytes=30 * MIB).build()
-    figure = valid(memory_figure([panel(run)]))
-    reserved, used = trace(figure, "reserved"), trace(figure, "device used")
-    assert (reserved["x"].tolist(), reserved["y"].tolist()) == ([0.0, 2.0, 6.0, 10.0], [20.0] * 4)
-    assert (used["x"].tolist(), used["y"].tolist(), used["mode"]) == ([3.0], [30.0], "lines+markers")
-    assert trace(figure, "active")["line"]["shape"] == "hv"
-    assert figure["layout"]["yaxis"]["range"] == [0, 30 * 1.3]
-    assert figure["layout"]["meta"] == {"levels_above": {}}
-    strips = legend_html(figure).split("</div>")
-    assert re.findall(r"</span>([^<]+)</span>", strips[1]) == ["active", "reserved", "device used"]
-
-
-def test_the_hover_tells_the_levels_above_the_categories():
-    run = device_run().device_sample(13 * MS, device_used_bytes=30 * MIB).build()
-    moments = [text.split("<br>")[:4] for text in trace(memory_figure([panel(run)]), "allocated")["customdata"]]
-    allocator = ["reserved 20.00 MiB", "active 13.00 MiB"]
-    assert moments[0] == [*allocator, "<b>allocated 4.00 MiB</b>", "FORWARD, no unit at work"]
-    assert moments[1][:3] == [*allocator, "<b>allocated 12.00 MiB</b>"]
-    assert moments[2] == ["device used 30.00 MiB", *allocator, "<b>allocated 4.00 MiB</b>"]
-
-
-def test_the_label_of_the_peak_stands_above_the_lines_that_are_in_its_way():
-    [label] = [a for a in memory_figure([panel(device_run().build())])["layout"]["annotations"] if a["showarrow"]]
-    assert (label["text"], label["y"]) == ("<b>peak 12.00 MiB</b>", 12.0)
-    assert (label["ayref"], label["ay"]) == ("y", pytest.approx(13 * 1.07))
-
-
-def test_a_level_far_above_is_told_and_not_drawn():
-    run = device_run().device_sample(13 * MS, device_used_bytes=12 * MIB * MAX_RATIO + 1).build()
-    figure = memory_figure([panel(run)])
-    assert "device used" not in {t["name"] for t in figure["data"]}
-    assert figure["layout"]["meta"] == {"levels_above": {"device used": 12 * MIB * MAX_RATIO + 1}}
-    assert trace(figure, "allocated")["customdata"][2].startswith("device used 48.00 MiB<br>")
-
-
-def test_a_run_on_cpu_has_the_categories_alone():
-    run = RunBuilder().step(0, 0, 10 * MS).alloc(at=MS, size=MIB).device_sample(2 * MS, host_rss_bytes=9).build()
-    figure = memory_figure([panel(run)])
-    assert [t["name"] for t in figure["data"]] == ["ACTIVATION", "allocated", "peak"]
-    assert figure["layout"]["yaxis"]["range"] == [0, 1.3]
-
-
-def test_of_several_runs_each_level_is_in_the_legend_once_and_only_the_own_peak_is_the_reference():
-    bare = RunBuilder("bare").step(0, 0, 10 * MS).alloc(at=MS, size=MIB).build()
-    one = panel(device_run().build())
-    figure = valid(memory_figure([panel(bare), one, one]))
-    lines = [t for t in figure["data"] if t["name"] == "reserved"]
-    assert [(t["yaxis"], t["showlegend"]) for t in lines] == [("y2", True), ("y3", False)]
-    texts = [a["text"] for a in figure["layout"]["annotations"]]
-    assert texts.count("highest of all: 12.00 MiB") == 1
 
 
 # -- the device

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from fsdp_dashboard.charts.labels import byte_scale
-from fsdp_dashboard.charts.levels import MAX_RATIO
 from fsdp_dashboard.charts.palette import COLOURS, LEVEL_COLOURS, LEVELS, STACK_ORDER
 from fsdp_dashboard.charts.panels import HEADROOM, TELLING_RATIO
 from fsdp_dashboard.charts.stack import opens_ns
@@ -22,6 +21,8 @@ from fsdp_profile.analysis.stretch import BigBlock, Detail, Stretch
 from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 from fsdp_profile.schema import NO_UNIT, Category
 
+MAX_RATIO: Final = 4
+"""A level above this many times the highest allocated bytes is told, not drawn: the categories would be slivers."""
 PANEL_PX: Final = 280
 SINGLE_PX: Final = 400
 _LABEL_RATIO: Final = 0.12

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
-from fsdp_dashboard.charts.levels import Level, level_texts
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
 from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
 from fsdp_profile.analysis.thinning import kept_rows
@@ -25,8 +24,6 @@ _PHASE_FILL = {
 _MARGIN_RATIO = 0.03
 _WORTH_RATIO = 0.05
 """Less than this share of the step is not worth hiding."""
-_LABEL_RATIO = 1.07
-"""How high above the lines the label of a peak stands."""
 LABELLED_RATIO = 0.16
 """A phase shorter than this share of the axis has no room for its name on a phone; its hover text has it."""
 
@@ -43,9 +40,8 @@ def stack_traces(
     categories: list[Category],
     axes: tuple[str, str],
     max_rows: int,
-    levels: Sequence[Level] = (),
 ) -> list[Figure]:
-    """One area per category, bottom first, then a line of the total, whose hover text tells all, levels included.
+    """One area per category, bottom first, then a line of the total, whose hover text tells all.
 
     Values hold until the next event (shape hv) and to the end of the step. Only the first axes have an entry
     in the legend.
@@ -80,7 +76,7 @@ def stack_traces(
         "name": "allocated",
         "showlegend": False,
         "line": {"shape": "hv", "width": 1, "color": NEUTRAL},
-        "customdata": _moments(step, categories, held, t_ns, levels),
+        "customdata": _moments(step, categories, held, t_ns),
         "hovertemplate": "%{customdata}<extra></extra>",
     }
     return [*areas, total]
@@ -109,17 +105,12 @@ def opens_ns(phases: Sequence[PhaseSpan], *, start_ns: int, end_ns: int) -> int:
     return round(opening) if opening > _WORTH_RATIO * whole else 0
 
 
-def peak_mark(
-    step: StepLedger, *, scale: ByteScale, axes: tuple[str, str], above_bytes: int = 0
-) -> tuple[Figure, Figure]:
-    """The step's highest moment as (trace with a marker, annotation); the label stands above `above_bytes`."""
+def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> tuple[Figure, Figure]:
+    """The step's highest moment as (trace with a marker, annotation)."""
     row = int(np.argmax(step.ledger.allocated_bytes))
     size_bytes = int(step.ledger.allocated_bytes[row])
     x, y = float(ms_in_step(int(step.ledger.t_ns[row]), step)), float(scale.of(size_bytes))
     in_right_half = x > (opening_ms(step) + ms_in_step(step.end_ns, step)) / 2
-    label_y: Figure = {"ay": -10}
-    if above_bytes > size_bytes:
-        label_y = {"ayref": axes[1], "ay": float(scale.of(above_bytes)) * _LABEL_RATIO}
     marker = {
         "type": "scatter",
         "mode": "markers",
@@ -143,7 +134,7 @@ def peak_mark(
         "arrowwidth": 1,
         "arrowhead": 0,
         "ax": -22 if in_right_half else 22,
-        **label_y,
+        "ay": -10,
         "xanchor": "right" if in_right_half else "left",
         "font": {"size": 12},
     }
@@ -185,19 +176,16 @@ def phase_shapes(
     return shapes, labels
 
 
-def _moments(
-    step: StepLedger, categories: list[Category], rows: Ints, t_ns: Ints, levels: Sequence[Level]
-) -> list[str]:
-    """What was going on at each drawn row, as plotly text: levels, total, phase, unit, categories."""
+def _moments(step: StepLedger, categories: list[Category], rows: Ints, t_ns: Ints) -> list[str]:
+    """What was going on at each drawn row, as plotly text: total, phase, unit, categories."""
     name_of = {unit: unit_label(name) for unit, name in step.unit_names.items()} | {NO_UNIT: unit_label(None)}
     units = [name_of.get(unit, f"unit {unit}") for unit in step.units[rows].tolist()]
     held = [(category, step.ledger.by_category[category][rows].tolist()) for category in reversed(categories)]
     texts = []
     totals = step.ledger.allocated_bytes[rows].tolist()
-    above = level_texts(levels, t_ns)
     for i, (total, phase, unit) in enumerate(zip(totals, _phase_at(step.phases, t_ns), units, strict=True)):
         parts = [f"{category} {bytes_text(sizes[i])}" for category, sizes in held if sizes[i]]
-        texts.append("<br>".join([*above[i], f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
+        texts.append("<br>".join([f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
     return texts
 
 

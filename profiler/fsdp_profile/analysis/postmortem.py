@@ -74,8 +74,8 @@ class PostMortem:
 
 def post_mortems(run: Run) -> list[PostMortem]:
     """Every failed allocation of every rank, in order of time; empty where none failed."""
-    known = [rank for rank in run.ranks if run.table("memory_samples", rank=rank).num_rows]
-    found = [_post_mortem(run, rank, row) for rank in known for row in run.table("ooms", rank=rank).to_pylist()]
+    failed = [(rank, row) for rank in run.ranks for row in run.table("ooms", rank=rank).to_pylist()]
+    found = [_post_mortem(run, rank, row) for rank, row in failed if run.table("memory_samples", rank=rank).num_rows]
     return sorted(found, key=lambda p: (p.t_ns, p.rank))
 
 

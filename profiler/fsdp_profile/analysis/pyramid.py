@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.memory import Ints, Timeline
@@ -41,11 +42,13 @@ def whole(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Level:
         InputError: the rank's files are damaged.
     """
     table = run.table("memory_pyramid", rank=rank)
-    if table.num_rows == 0:
+    if table.num_rows:  # the last event is in every level
+        num_events = int(pc.max(table.column("event")).as_py()) + 1
+    else:
         num_events = run.table("memory_samples", rank=rank).num_rows
-        if num_events <= max_rows:
-            return level_of(run, rank=rank, events=np.arange(num_events))
-        table = _table(run, rank)
+    if num_events <= max_rows:
+        return level_of(run, rank=rank, events=np.arange(num_events))
+    table = _table(run, rank)
     return _finest(table, np.ones(table.num_rows, np.bool_), max_rows)
 
 
