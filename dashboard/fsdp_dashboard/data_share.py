@@ -10,12 +10,13 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.export.formats import exported
 from fsdp_profile.export.redact import Redaction, Removal, redacted
 
-__all__ = ["FORMATS", "Redaction", "Removal", "file_of", "removals"]
+__all__ = ["FORMATS", "PERFETTO", "Redaction", "Removal", "file_of", "removals"]
 
+PERFETTO: Final = ".json.gz"
 FORMATS: Final = {
     ".fsdpz": "Bundle: one file that fsdp-profile opens",
     ".html": "HTML page that needs no network",
-    ".json.gz": "Trace for Perfetto and chrome://tracing",
+    PERFETTO: "Trace for Perfetto and chrome://tracing",
     ".csv": "Memory over time as CSV",
     ".md": "Report in Markdown",
     ".svg": "Picture of memory over time",

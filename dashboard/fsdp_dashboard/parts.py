@@ -150,10 +150,12 @@ def rank_map(ref: RunRef, run: RunFacts, measure: data_ranks.Measure) -> None:
     st.caption(told_in_words + ".")
 
 
-def onward(chosen: state.Selection) -> None:
+def onward(chosen: state.Selection, *, on_overview: bool) -> None:
     """The way to the other pages: on a phone the sidebar is folded away."""
     to = chosen.query()
     row = st.container(horizontal=True)
+    if not on_overview:
+        row.page_link("views/overview.py", label="Overview", icon=":material/stacked_bar_chart:", query_params=to)
     row.page_link("views/memory.py", label="Memory over time", icon=":material/area_chart:", query_params=to)
     row.page_link("views/compare.py", label="Compare", icon=":material/compare_arrows:", query_params=to)
     row.page_link("views/source.py", label="Source", icon=":material/code:", query_params=to)

@@ -43,6 +43,8 @@ def test_output_is_identical_when_all_goes_well(tmp_path: Path) -> None:
     assert (ours.returncode, ours.stdout) == (0, bare.stdout)
     foreign = [line for line in ours.stderr.splitlines() if not line.startswith("fsdp-profile: ")]
     assert foreign == []
+    kept = [path.parent.name for path in sorted((tmp_path / "run").rglob("kept_summary.json"))]
+    assert kept == ["rank_00000", "rank_00001"]  # whoever looks at many runs or ranks reads these
 
 
 def test_failure_of_one_rank_keeps_what_was_recorded(tmp_path: Path) -> None:

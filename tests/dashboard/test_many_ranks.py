@@ -19,6 +19,7 @@ from fsdp_profile.analysis.ranks import SUMMARY, RankSummary, rank_summaries
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.stragglers import Straggler
 from fsdp_profile.ingest.manifest import Manifest, RankRecord, write_manifest
+from fsdp_profile.schema import Ending, Strategy
 
 RANKS, NODES, LOCAL = 1024, 128, 8
 MIB, MS = 1 << 20, 1_000_000
@@ -38,8 +39,13 @@ def many_ranks(path: Path) -> Run:
             folder.mkdir()
             for file in layout.rank_dir(path, rank % LOCAL).glob("*.parquet"):
                 os.link(file, folder / file.name)
-    records = [RankRecord(rank=r, host=f"node{r // LOCAL:03d}", device=f"cuda:{r % LOCAL}") for r in range(RANKS)]
-    write_manifest(path, Manifest(name="many", created="", world_size=RANKS, ranks=records))
+    records = [
+        RankRecord(rank=r, host=f"node{r // LOCAL:03d}", device=f"cuda:{r % LOCAL}", ending=Ending.COMPLETED)
+        for r in range(RANKS)
+    ]
+    told = Manifest(name="many", created="2026-01-02T03:04:05+00:00", strategy=Strategy.FSDP2, world_size=RANKS,
+                    device_type="cuda", ranks=records, complete=True)  # fmt: skip
+    write_manifest(path, told)
     run = load_run(path)
     # As the launcher of each node keeps them after its ranks ended.
     like = {one.rank: one for one in rank_summaries(few)}

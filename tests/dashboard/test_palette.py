@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from fsdp_dashboard.charts import rank_grid
 from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS, COLOURS, SPAN_COLOURS, STACK_ORDER
 from fsdp_profile.schema import Category, CollectiveKind, SpanKind
 
@@ -31,7 +32,7 @@ def test_every_colour_stands_out_on_white_and_on_a_dark_page(colour):
     assert (luminance + 0.05) / (dark + 0.05) > 2.0
 
 
-# How the linear RGB of a colour looks to protanope and deuteranope eyes (Machado, Oliveira, Fernandes 2009).
+# How the linear RGB of a colour looks to protanope, deuteranope and tritanope eyes (Machado, Oliveira, Fernandes 2009).
 PROTANOPE = [
     [0.152286, 1.052583, -0.204868],
     [0.114503, 0.786281, 0.099216],
@@ -41,6 +42,11 @@ DEUTERANOPE = [
     [0.367322, 0.860646, -0.227968],
     [0.280085, 0.672501, 0.047413],
     [-0.011820, 0.042940, 0.968881],
+]
+TRITANOPE = [
+    [1.255528, -0.076749, -0.178779],
+    [-0.078411, 0.930809, 0.147602],
+    [0.004733, 0.691367, 0.303900],
 ]
 TO_LMS = [
     [0.4122214708, 0.5363325363, 0.0514459929],
@@ -54,9 +60,19 @@ TO_LAB = [
 ]
 
 
-@pytest.mark.parametrize("eyes", [np.eye(3), PROTANOPE, DEUTERANOPE], ids=["normal", "protanope", "deuteranope"])
+EYES = {"normal": np.eye(3), "protanope": PROTANOPE, "deuteranope": DEUTERANOPE, "tritanope": TRITANOPE}
+
+
+@pytest.mark.parametrize("eyes", EYES.values(), ids=EYES)
 def test_no_two_categories_look_alike(eyes):
     seen = np.clip(np.array([linear(c) for c in COLOURS.values()]) @ np.array(eyes).T, 0, 1)
     lab = np.cbrt(seen @ np.array(TO_LMS).T) @ np.array(TO_LAB).T
     distance = np.sqrt(((lab[:, None] - lab[None]) ** 2).sum(axis=-1))
     assert distance[np.triu_indices(len(lab), 1)].min() > 0.055
+
+
+@pytest.mark.parametrize("eyes", EYES.values(), ids=EYES)
+def test_more_is_lighter_on_the_heat_map_to_every_eye(eyes):
+    seen = np.clip(np.array([linear(colour) for _, colour in rank_grid.SCALE]) @ np.array(eyes).T, 0, 1)
+    lightness = np.cbrt(seen @ np.array(TO_LMS).T) @ np.array(TO_LAB).T[:, 0]
+    assert np.diff(lightness).min() > 0.08

@@ -116,3 +116,9 @@ def test_a_run_that_hta_cannot_read_is_one_message(opened, device_run, hta):
     assert not app.exception
     assert app.error[0].value == "Run `gpu` cannot be shown: `no trace with device activity for HTA`"
     assert len(app.dataframe) == 2
+
+
+def test_the_way_to_perfetto_is_a_link_to_the_file(opened, make_run):
+    link = opened(make_run("fsdp2").path, page="traces").get("page_link")[0].proto
+    assert (link.label, link.page) == ("As a file for Perfetto", "share")
+    assert link.query_string == "run=fsdp2&format=Trace+for+Perfetto+and+chrome%3A%2F%2Ftracing"

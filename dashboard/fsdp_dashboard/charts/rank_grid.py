@@ -11,7 +11,7 @@ from fsdp_dashboard.charts.palette import NEUTRAL
 from fsdp_profile.analysis.rank_grid import BYTES, Measure, RankGrid
 from fsdp_profile.humanize import bytes_text, ns_text
 
-_SCALE: Final = [[0.0, "#00224e"], [0.25, "#35456c"], [0.5, "#7d7c78"], [0.75, "#c1b05d"], [1.0, "#fee838"]]
+SCALE: Final = [[0.0, "#00224e"], [0.25, "#35456c"], [0.5, "#7d7c78"], [0.75, "#c1b05d"], [1.0, "#fee838"]]
 _ROW_PX: Final = 26
 _FURNITURE_PX: Final = 90
 _GAP_COLUMNS: Final = 160
@@ -38,7 +38,7 @@ def rank_grid_figure(grid: RankGrid, values: Mapping[int, int | None], measure: 
         "customdata": [[_hover(grid, values, rank, place, tell) for place, rank in enumerate(line)] for line in cells],
         "hovertemplate": f"%{{customdata}}<br>{measure}<extra></extra>",
         "hoverongaps": True,
-        "colorscale": _SCALE,
+        "colorscale": SCALE,
         "zmin": low if high > low else 0,
         "zmax": high or 1,
         "xgap": gap,

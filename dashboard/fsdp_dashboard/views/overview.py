@@ -59,7 +59,7 @@ def page() -> None:
         with parts.told(ref.label):
             findings(ref, is_alone=len(measured) == 1)
     about(runs)
-    parts.onward(chosen)
+    parts.onward(chosen, on_overview=True)
 
 
 def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:

@@ -86,7 +86,7 @@ def onward(chosen: Sequence[RunRef], now: state.Selection) -> None:
         st.caption(text_runs.HOW_TO_CHOOSE)
     if now.runs:
         st.markdown(text_runs.shown([ref.label for ref in now.runs]))
-        parts.onward(now)
+        parts.onward(now, on_overview=False)
 
 
 def tagging(refs: Sequence[RunRef]) -> None:

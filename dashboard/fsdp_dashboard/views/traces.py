@@ -1,8 +1,10 @@
 """Traces: the Kineto traces of a run, and what Holistic Trace Analysis (HTA) says of them, ours beside it."""
 
+from dataclasses import replace
+
 import streamlit as st
 
-from fsdp_dashboard import data, data_collectives, data_traces, parts, state, tables_collectives, text
+from fsdp_dashboard import data, data_collectives, data_share, data_traces, parts, state, tables_collectives, text
 from fsdp_dashboard.data import RunFacts, RunRef
 
 NOT_KEPT = "no trace was kept when it was recorded"
@@ -23,6 +25,7 @@ def page() -> None:
     for found, run in parts.readable([ref]):
         with parts.told(found.label):
             files(found, run)
+        perfetto(chosen, found)
         with parts.told(found.label):
             ours(found, run)
         with parts.told(found.label):
@@ -38,6 +41,13 @@ def files(ref: RunRef, run: RunFacts) -> None:
     else:
         why = run.manifest.sources.get("Kineto traces", NOT_KEPT).removeprefix("not recorded: ")
         parts.not_recorded("Kineto traces", ref.label, why)
+
+
+def perfetto(chosen: state.Selection, ref: RunRef) -> None:
+    """The way to a file that Perfetto opens: phases, units, collectives and memory of every rank on one axis."""
+    to = replace(chosen, units_run=ref if len(chosen.runs) > 1 else None).query()
+    to[state.FORMAT] = [data_share.FORMATS[data_share.PERFETTO]]
+    st.page_link("views/share.py", label="As a file for Perfetto", icon=":material/share:", query_params=to)
 
 
 def ours(ref: RunRef, run: RunFacts) -> None:

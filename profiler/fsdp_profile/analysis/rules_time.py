@@ -5,12 +5,11 @@ from typing import Final
 
 import numpy as np
 
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.across import Across, across_ranks
+from fsdp_profile.analysis.across_summary import AcrossSummary, across_summary
 from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.analysis.finding import Finding, Severity
 from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.analysis.ranks import step_durations_ns
+from fsdp_profile.analysis.ranks import rank_summaries, step_durations_ns
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.schema import CollectiveKind
@@ -56,12 +55,12 @@ def exposed_gathers(run: Run, peak: Peak) -> Iterator[Finding]:
 
 def across(run: Run, peak: Peak) -> Iterator[Finding]:
     """What matching the collectives of all ranks tells: who is late, and who never came."""
-    found = across_ranks(run)
+    found = across_summary(run)
     yield from _straggler(run, found)
     yield from _never_joined(found)
 
 
-def _straggler(run: Run, found: Across) -> Iterator[Finding]:
+def _straggler(run: Run, found: AcrossSummary) -> Iterator[Finding]:
     """One rank comes last again and again, and the others wait."""
     if not found.stragglers:
         return
@@ -87,7 +86,7 @@ def _straggler(run: Run, found: Across) -> Iterator[Finding]:
     )
 
 
-def _never_joined(found: Across) -> Iterator[Finding]:
+def _never_joined(found: AcrossSummary) -> Iterator[Finding]:
     """A rank did not reach a collective that others began: a hang, or a rank that died."""
     for lost in found.never_joined:
         if lost.recording_ended:
@@ -107,7 +106,7 @@ def _never_joined(found: Across) -> Iterator[Finding]:
 
 def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
     """The ranks' peaks differ: the worst one decides what fits."""
-    peaks = [found for rank in run.ranks if (found := memory.peak(run, rank=rank)) is not None]
+    peaks = [found.peak for found in rank_summaries(run) if found.peak is not None]
     if len(peaks) < 2:
         return
     low = min(peaks, key=lambda p: (p.allocated_bytes, p.rank))

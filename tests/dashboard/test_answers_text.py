@@ -1,0 +1,61 @@
+"""The answers to a newcomer's questions, word for word; what was not measured says so."""
+
+from dataclasses import replace
+
+from fsdp_dashboard.text_answers import NO_BASELINE, exposed, late, peak, sharding, told, unsharded
+from fsdp_profile.analysis.answers import Answers, Gathering, Sharding, Unsharded
+from fsdp_profile.analysis.memory import Peak
+from fsdp_profile.analysis.stragglers import Straggler
+from fsdp_profile.schema import Category, Strategy
+
+MIB, MS = 1 << 20, 1_000_000
+FSDP2, DDP = Strategy.FSDP2, Strategy.DDP
+FOUND = Answers(
+    peak=Peak(rank=3, allocated_bytes=8 * MIB, step=1, phase="BACKWARD", unit=1, unit_name="<b>", t_ns=1, event=1,
+              by_category={Category.ACTIVATION: 6 * MIB, Category.SHARDED_PARAM: 2 * MIB}),
+    unsharded=tuple(Unsharded(name=name, size_bytes=MIB) for name in ("a", "", "b", "c", "d", "e")),
+    sharding=Sharding(shards=4, states_bytes=2 * MIB, transient_bytes=MIB, activation_bytes=6 * MIB),
+    gathering=Gathering(total_ns=4 * MS, exposed_ns=MS, num_steps=1),
+    late=Straggler(rank=2, times_last=3, wait_caused_ns=5 * MS, worst_unit="", worst_unit_late_ns=MS, worst_step=0,
+                   worst_step_late_ns=MS),
+    num_matched=4,
+    is_single_rank=False,
+)  # fmt: skip
+BARE = Answers(peak=None, unsharded=(), sharding=None, gathering=None, late=None, num_matched=0, is_single_rank=False)
+
+
+def test_each_question_has_its_answer_and_its_page():
+    found = told(FOUND, FSDP2, saved="It saves **1**.", num_ranks=4)
+    assert [(one.page, one.answer) for one in found] == [
+        ("memory", "**8.00 MiB** on rank 3, in **BACKWARD** of step 1, unit `<b>` at work; the largest part is "
+                   "**ACTIVATION**, 6.00 MiB (75.0 %)."),
+        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), `b` (1.00 MiB), `c` (1.00 MiB) and 2 more: **6.00 MiB** of "
+                  "gathered parameters."),
+        ("compare", "It saves **1**. Divided over 4 ranks, states take **6.00 MiB** less on each; gathered parameters "
+                    "and buffers take **1.00 MiB** back, and activations (6.00 MiB) are not divided."),
+        ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) had no compute beside it, over 1 step."),
+        ("ranks", "**Rank 2** came last in 3 of 4 matched collectives; the others waited **5.00 ms** for it in sum, "
+                  "mostly busy with `(root)`."),
+    ]  # fmt: skip
+    assert [one.page for one in told(FOUND, FSDP2, saved=None, num_ranks=4)][2] == "whatif"
+
+
+def test_what_was_not_recorded_says_so():
+    assert peak(BARE) == "**Not recorded**: no allocator events of a training step."
+    assert unsharded(BARE, FSDP2) == "**Not recorded**: there is no peak."
+    assert unsharded(replace(FOUND, sharding=None), FSDP2) == "**Not recorded**: no sharded unit was seen in this run."
+    assert sharding(None, FSDP2, None) == NO_BASELINE
+    assert exposed(None, FSDP2) == "**Not recorded**: no all-gather was recorded."
+    assert exposed(Gathering(total_ns=MS, exposed_ns=None, num_steps=2), FSDP2) == (
+        "All-gathers took **1.00 ms**; how much of it was exposed is **not recorded**: no kernels or operators were."
+    )
+    assert late(BARE, 2) == "**Not recorded**: no collective could be matched across the ranks."
+
+
+def test_what_is_nothing_is_none():
+    assert unsharded(replace(FOUND, unsharded=()), FSDP2).startswith("**None**: no gathered parameters")
+    assert unsharded(replace(FOUND, sharding=None), DDP).startswith("**None is sharded**: under DDP")
+    assert sharding(None, DDP, None).startswith("This run is DDP: what sharded runs are measured against.")
+    assert exposed(None, DDP) == "**None**: DDP gathers nothing."
+    assert late(replace(FOUND, late=None), 2) == "**None**: all ranks came at once to all 4 matched collectives."
+    assert late(replace(BARE, is_single_rank=True), 1) == "One rank only: there is no other to wait for."
