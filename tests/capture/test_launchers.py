@@ -273,6 +273,31 @@ def test_under_a_scheduler_its_job_names_the_run(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
+def test_under_mpi_the_rank_is_known_by_other_names(tmp_path: Path) -> None:
+    """As mpirun starts it; the script makes of the names what it likes."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(f"""
+        import os, runpy, sys
+        os.environ["RANK"], os.environ["WORLD_SIZE"] = (os.environ["OMPI_COMM_WORLD_" + n] for n in ("RANK", "SIZE"))
+        runpy.run_path({TINY!r}, run_name="__main__")
+        """)
+    )
+    shared = {"OMPI_COMM_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "fsdp_profile", "run", "--no-kineto", str(script)],
+            env={**ENVIRONMENT, **shared, "OMPI_COMM_WORLD_RANK": str(rank), "PMIX_NAMESPACE": "12"},
+            cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    ended = [(rank.communicate(timeout=240), rank.returncode) for rank in ranks]
+    assert [code for _, code in ended] == [0, 0], ended
+    assert_whole(load_run(tmp_path / "runs" / "train-2ranks-mpi-12"), ranks=2, steps=3, strategy=Strategy.FSDP2)
+
+
 def test_a_variable_alone_records_any_launcher_s_ranks(tmp_path: Path) -> None:
     """The .pth file that the wheel installs, here in a folder of its own."""
     site = tmp_path / "site"

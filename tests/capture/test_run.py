@@ -76,8 +76,14 @@ def test_exit_codes_are_the_scripts_own(tmp_path: Path, end: str, code: int, end
     # Two whole steps were flushed before the end, whatever it was.
     assert [p.step for p in memory.peak_of_steps(run, rank=1)] == [0, 1]
     assert memory.conservation(run, rank=1).category_errors == 0
+    assert all(not Path(f"/proc/{record.pid}").exists() for record in run.manifest.ranks)
     assert (run.manifest.device_type, run.manifest.versions["torch"]) == ("cpu", version("torch"))
     assert run.manifest.receipt.hook_events > 0
+    no_end = "rank 1: its log has no end (os._exit, or a full disk); what it wrote up to step 2 is kept"
+    killed = "rank 1: its process was killed; what it wrote up to step 2 is kept"
+    assert {line for line in run.manifest.warnings if line.startswith("rank 1: its ")} == {
+        "exit": set(), "os-exit": {no_end}, "kill": {killed}
+    }[end]  # fmt: skip
     if end == "kill":  # the other rank wrote its last window: it waits for what rank 1 never joined
         assert not any("rank 0: its process was killed" in line for line in run.manifest.warnings)
         [lost] = across_ranks(run).never_joined
@@ -194,3 +200,5 @@ def test_a_script_without_torch_runs_as_always(tmp_path: Path) -> None:
     done = fsdp_profile("run", "-n", "1", "-o", str(tmp_path / "run"), str(script), "--flag", "a b", env={})
     assert done.stdout == "['--flag', 'a b'] False __main__\n"
     assert done.returncode == 0
+    assert "fsdp-profile: warning: nothing distributed was seen: no FSDP or DDP module ran a forward" in done.stderr
+    assert read_manifest(tmp_path / "run").ranks[0].ending is Ending.COMPLETED

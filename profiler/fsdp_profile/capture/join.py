@@ -30,6 +30,8 @@ def job_key(environ: Mapping[str, str]) -> str:
     # Inside a job several torchruns may follow each other: theirs is the nearer launcher.
     if environ.get("SLURM_JOB_ID") and "TORCHELASTIC_RUN_ID" not in environ:
         return f"slurm-{environ['SLURM_JOB_ID']}.{environ.get('SLURM_STEP_ID', '0')}"
+    if environ.get("PMIX_NAMESPACE") and "TORCHELASTIC_RUN_ID" not in environ:
+        return key_of_nodes("mpi", environ["PMIX_NAMESPACE"])
     if environ.get("LOCAL_WORLD_SIZE", environ.get("WORLD_SIZE")) == environ.get("WORLD_SIZE"):
         parent = psutil.Process(os.getppid())
         began = time.strftime("%Y%m%d-%H%M%S", time.localtime(parent.create_time()))

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from fsdp_profile import layout
 from fsdp_profile.errors import is_out_of_memory
 
@@ -59,6 +61,30 @@ def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -
     while time.monotonic() < until and sum(map(_has_end, logs)) < len(logs) - num_killed:
         time.sleep(_POLL_S)
     return True
+
+
+def wait_for_ranks(run_dir: Path, *, grace_s: float = GRACE_S) -> None:
+    """Wait until the ranks' processes are over: whoever started them may be gone before them, by a signal."""
+    until = time.monotonic() + grace_s
+    pids = [pid for path in _logs(run_dir) if (pid := _pid_of(path))]
+    while time.monotonic() < until and any(map(_runs, pids)):
+        time.sleep(_POLL_S)
+
+
+def _pid_of(log: Path) -> int:
+    """The process that wrote a log here, as its first line says; 0 when it is not whole."""
+    with log.open("rb") as file:
+        try:
+            return int(json.loads(file.readline()).get("pid", 0))
+        except ValueError:
+            return 0
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def first_to_fail(run_dir: Path) -> int | None:

@@ -16,6 +16,7 @@ from typing import Final
 
 from fsdp_profile import layout
 from fsdp_profile.capture.cpu_window import quiet_kineto
+from fsdp_profile.capture.last_words import wait_for_ranks
 from fsdp_profile.capture.launch import ENDING_SIGNALS, SIGNAL_EXIT, Outcome
 from fsdp_profile.capture.options import Options
 
@@ -130,6 +131,7 @@ def launch_tree(command: list[str], *, run_dir: Path, options: Options) -> Outco
     with _forwarded() as forwarding:
         forwarding.child = subprocess.Popen(command, env=_environment(run_dir, options))
         code = forwarding.child.wait()
+        wait_for_ranks(run_dir)
     interrupted_by = forwarding.first if code else None  # else it came to its end all the same
     return Outcome(exit_code=code if code >= 0 else SIGNAL_EXIT - code, interrupted_by=interrupted_by)
 

@@ -8,17 +8,33 @@ from pathlib import Path
 from typing import Any, Final
 
 from fsdp_profile import layout
+from fsdp_profile.errors import UsageError
 
 _LAUNCHERS: Final = ("torchrun", "accelerate", "fabric", "deepspeed")
+_RANK_AND_SIZE: Final = (
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+)
+"""Under MPI the script makes RANK of these (accelerate does), or hands them to init_process_group."""
 
 
 def is_rank(args: argparse.Namespace) -> bool:
-    """Whether a launcher (torchrun, srun with RANK, accelerate) started this process as one of its ranks.
+    """Whether a launcher (torchrun, srun with RANK, accelerate, mpirun) started this process as one of its ranks.
 
     Who gives a number of ranks wants them started here, whatever the environment holds (a pod's, for its nodes).
     """
     is_told_otherwise = args.nproc_per_node is not None or args.own_launcher
-    return "RANK" in os.environ and "WORLD_SIZE" in os.environ and not is_told_otherwise
+    return _rank_and_size() is not None and not is_told_otherwise
+
+
+def _rank_and_size() -> tuple[str, int] | None:
+    """As the launcher says them; a single task of MPI, or of srun, is none: it is there to start the ranks."""
+    for rank, size in _RANK_AND_SIZE:
+        found, number = os.environ.get(rank), os.environ.get(size, "")
+        if found is not None and number.isdecimal() and (rank == "RANK" or int(number) > 1):
+            return found, int(number)
+    return None
 
 
 def is_command(word: str) -> bool:
@@ -41,26 +57,34 @@ def as_rank(args: argparse.Namespace, options: Any) -> int:
 
     Raises:
         OutputError: the run directory holds something else, or cannot be written.
+        UsageError: another strategy is asked for where the script itself makes the rank known.
         OSError: the interpreter cannot be started again.
     """
+    from fsdp_profile.capture.cpu_window import quiet_kineto
     from fsdp_profile.capture.join import join_run
     from fsdp_profile.capture.own_launcher import python_command
 
+    told = _rank_and_size()
+    assert told is not None
+    rank, world_size = told
+    if options.strategy and "RANK" not in os.environ:
+        raise UsageError("--as needs RANK and WORLD_SIZE in the environment; MPI does not set them")
     if layout.ENV_TREE not in os.environ:  # else a `run` around the launcher records this rank already
         run_dir = join_run(
             args.output,
-            world_size=int(os.environ["WORLD_SIZE"]),
+            world_size=world_size,
             script=args.script,
             script_args=args.script_args,
             command=["fsdp-profile", *sys.argv[1:]],
         )
         os.environ |= {
             layout.ENV_RUN_DIR: str(run_dir.resolve()),
-            layout.ENV_AGENT_PID: str(os.getppid()),
+            **({layout.ENV_AGENT_PID: str(os.getppid())} if "RANK" in os.environ else {layout.ENV_TREE: "1"}),
             layout.ENV_OPTIONS: options.to_json(),
             "PYTHONPATH": layout.injected_path(os.environ.get("PYTHONPATH")),
         }
-        if os.environ["RANK"] == "0":
+        quiet_kineto(os.environ)
+        if rank == "0":
             print(f"fsdp-profile: recording into {run_dir}; see it with: fsdp-profile show {run_dir}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
