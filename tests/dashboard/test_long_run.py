@@ -136,8 +136,9 @@ def look_at_every_page(walk, told):
     walk.all_is_well()
 
     walk.open("units")
-    ticks = walk.page.locator(".ytick text, .y2tick text").all_text_contents()
-    assert {unit_text(unit["name"]) for unit in told["units"][:2]} <= set(ticks)
+    for unit in told["units"][:2]:
+        tick = walk.page.locator(".y2tick text").get_by_text(unit_text(unit["name"]), exact=True)
+        expect(tick).to_be_visible(timeout=WAIT_MS)
     walk.all_is_well()
 
     main = walk.open("collectives")
@@ -147,7 +148,7 @@ def look_at_every_page(walk, told):
     walk.all_is_well()
 
     walk.open("ranks")
-    assert peak in walk.page.locator(".annotation-text").all_text_contents()
+    expect(walk.page.locator(".annotation-text").filter(has_text=peak).first).to_be_visible(timeout=WAIT_MS)
     walk.all_is_well()
     for path in ("source", "compare", "traces", "share", "whatif"):
         walk.open(path)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fsdp_profile.ingest import convert
 from fsdp_profile.ingest.capture_log import read_capture_log
 from fsdp_profile.ingest.convert import rank_tables
 from fsdp_profile.schema import NO_UNIT, NOT_FREED
@@ -276,3 +277,14 @@ def test_what_one_root_made_and_another_is_given_is_an_activation_not_the_batch(
     tags = [(101, 1, "INPUT", -1, False), (130, 2, "INPUT", -1, False)]
     found = tables_of(tmp_path, blocks=[batch, between], tags=tags)
     assert categories(found) == [("INPUT", "TAG", NO_UNIT), ("ACTIVATION", "LIFETIME", NO_UNIT)]
+
+
+def test_a_rank_of_many_events_has_a_pyramid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [(1, 8, 10, 900), (2, 16, 120, 300)]
+    assert "memory_pyramid" not in tables_of(tmp_path, blocks=blocks)
+    monkeypatch.setattr(convert, "MIN_EVENTS", 4)
+    found = tables_of(tmp_path, blocks=blocks)["memory_pyramid"]
+    # Four events are one bin: the first, the greatest, the last, which is the least.
+    assert [tuple(r[name] for name in ("level", "event", "allocated_bytes")) for r in found.to_pylist()] == [
+        (0, 0, 8), (0, 1, 24), (0, 3, 0)
+    ]  # fmt: skip

@@ -330,7 +330,7 @@ class Panel {
     }
     c.textAlign = "center";
     c.textBaseline = "top";
-    for (const tick of ticks(this.from / time.ns, this.to / time.ns, this.width / 90)) {
+    for (const tick of ticks(this.from / time.ns, this.to / time.ns, Math.max(this.width / 90, 4))) {
       const x = this.x(tick * time.ns);
       c.beginPath();
       c.moveTo(x, MARGIN.top + this.height);
