@@ -58,5 +58,5 @@ clean:  ## remove the virtual environment and caches; recorded runs stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
 
 .PHONY: screenshots
-screenshots: $(VENV)/.ready chromium  ## take the pictures of docs/images again
-	$(BIN)/python docs/screenshots.py
+screenshots: $(VENV)/.ready chromium  ## take the pictures of docs/tour.md again (--pages memory in ARGS)
+	$(BIN)/python docs/screenshots.py $(ARGS)

@@ -1,8 +1,11 @@
-"""Take the pictures of docs/images from the sample runs, in headless Chromium. Run by `make screenshots`.
+"""Take the pictures of docs/images, which docs/tour.md shows, in headless Chromium. Run by `make screenshots`.
 
-The sample runs have no source lines: one with them is recorded first, on two CPU ranks.
+Every page at a desk's and a phone's size, light and dark, as WebP files. `--pages memory ranks` takes those of some
+pages again; `-o FOLDER` puts them elsewhere. The sample runs have no source lines: a run with them is recorded first,
+on two CPU ranks, where the Source page is wanted. The 1,024 ranks are generated, as in the tests.
 """
 
+import argparse
 import shutil
 import socket
 import subprocess
@@ -10,6 +13,7 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -20,50 +24,83 @@ from fsdp_dashboard import launch
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
-RUNS = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks")
-PAGES = ("overview", "compare", "memory", "source", "units", "collectives", "ranks", "traces", "share", "whatif")
-RECORDED = "gpt-fsdp2-stacks"
-OF_ONE_RUN = ("units", "collectives", "traces", "share")
-MAX_BYTES = 250_000  # a larger picture is kept with 256 colours
+SAMPLES = ROOT / "sample_runs"
+RECORDED, GENERATED = "gpt-fsdp2-stacks", "1024-ranks"
+BOTH = [("run", "gpt-ddp-2ranks"), ("run", "gpt-fsdp2-2ranks")]
+ONE = [*BOTH, ("units_run", "gpt-fsdp2-2ranks")]
+# Page -> what its link asks for.
+PAGES = {
+    "overview": BOTH,
+    "runs": [*BOTH, ("words", "gpt"), ("sort", "most saved")],
+    "compare": BOTH,
+    "memory": BOTH,
+    "source": [("run", RECORDED)],
+    "units": [*ONE, ("units_by", "exposed time")],
+    "collectives": ONE,
+    "ranks": [("run", "gpt-hsdp-4ranks")],
+    "traces": ONE,
+    "share": ONE,
+    "whatif": BOTH,
+}
+MANY_RANKS = [("run", GENERATED), ("measure", "made others wait")]
+SIZES = {"wide": (1440, 1150), "phone": (390, 1000)}
+THEMES = ("light", "dark")
+WIDTH_PX = 1080  # of a picture of the desk's size; a phone's stays as it is
+MAX_BYTES = 150_000
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
-def main(folder: Path, *, sizes: dict[str, tuple[int, int]], themes: tuple[str, ...]) -> None:
-    """Every page in every size and theme, as <page>[_size_theme].png in the folder."""
+def main(words: Sequence[str] | None = None) -> None:
+    """Start the server and take the pictures that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pages", nargs="+", default=list(PAGES), choices=list(PAGES), help="take these only")
+    parser.add_argument("-o", "--output", type=Path, default=IMAGES, help="folder (default: docs/images)")
+    args = parser.parse_args(words)
+    args.output.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp())
+    try:
+        runs = [*sorted(path for path in SAMPLES.iterdir() if path.is_dir())]
+        runs += [_record(work / RECORDED)] if "source" in args.pages else []
+        runs += [_generate(work / GENERATED)] if "ranks" in args.pages else []
+        take(runs, args.pages, args.output)
+    finally:
+        shutil.rmtree(work)
+
+
+def take(runs: list[Path], pages: Sequence[str], folder: Path) -> None:
+    """<page>_<size>_<theme>.webp of every page."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = int(s.getsockname()[1])
-    work = tempfile.mkdtemp()
-    shown = [*(ROOT / "sample_runs" / name for name in RUNS), _record(Path(work) / RECORDED)]
     server = subprocess.Popen(
-        launch.command(shown, port=port, browser=False),
-        env=launch.environment(shown),
+        launch.command(runs, port=port, browser=False),
+        env=launch.environment(runs),
         stdout=subprocess.DEVNULL,
         cwd=ROOT,  # the code is looked for here
     )
     address = f"http://127.0.0.1:{port}"
+    shots = [(page, page, PAGES[page]) for page in pages]
     try:
         _wait_for(f"{address}/_stcore/health")
-        with sync_playwright() as playwright, tempfile.TemporaryDirectory() as profile:
-            for size, (width, height) in sizes.items():
-                for theme in themes:
-                    context = playwright.chromium.launch_persistent_context(
-                        f"{profile}/{size}{theme}",
-                        executable_path=chromium,
-                        args=FLAGS,
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+            for size, (width, height) in SIZES.items():
+                for theme in THEMES:
+                    context = browser.new_context(
                         viewport={"width": width, "height": height},
                         color_scheme="dark" if theme == "dark" else "light",
                     )
-                    page = context.new_page()
-                    for name in PAGES:
-                        suffix = "" if len(sizes) * len(themes) == 1 else f"_{size}_{theme}"
-                        _shoot(page, address, name, folder / f"{name}{suffix}.png")
+                    window = context.new_page()
+                    more = [("ranks", "ranks1024", MANY_RANKS)] if "ranks" in pages else []
+                    for page, name, query in shots + more:
+                        _shoot(window, f"{address}/{'' if page == 'overview' else page}?{urlencode(query)}")
+                        _save(window.screenshot(), folder / f"{name}_{size}_{theme}.webp")
                     context.close()
+            browser.close()
     finally:
         server.terminate()
         server.wait(timeout=20)
-        shutil.rmtree(work)
 
 
 def _record(path: Path) -> Path:
@@ -72,24 +109,34 @@ def _record(path: Path) -> Path:
     return path
 
 
-def _shoot(page: Page, address: str, name: str, path: Path) -> None:
-    runs = (RECORDED,) if name == "source" else RUNS
-    query = urlencode([("run", run) for run in runs] + ([("units_run", RUNS[1])] if name in OF_ONE_RUN else []))
-    page.goto(f"{address}/{'' if name == 'overview' else name}?{query}")
+def _generate(path: Path) -> Path:
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "dashboard")]
+    from test_many_ranks import many_ranks
+
+    return Path(many_ranks(path).path)
+
+
+def _shoot(page: Page, address: str) -> None:
+    page.goto(address)
     page.wait_for_selector(".js-plotly-plot, [data-testid='stDataFrame'], [data-testid='stTable']", timeout=60_000)
-    page.wait_for_timeout(2500)
-    # The page scrolls inside its main part: make the window as high as what is in it.
-    height = page.evaluate("document.querySelector('[data-testid=\"stMainBlockContainer\"]').scrollHeight")
-    size = page.viewport_size
-    assert size is not None
-    page.set_viewport_size({"width": size["width"], "height": int(height) + 20})
+    page.wait_for_selector("[data-testid='stStatusWidget']", state="detached", timeout=60_000)
     page.wait_for_timeout(1500)
-    page.screenshot(path=path)
-    page.set_viewport_size(size)
-    if path.stat().st_size > MAX_BYTES:
-        with Image.open(path) as picture:
-            fewer = picture.quantize(colors=256)
-        fewer.save(path, optimize=True)
+
+
+def _save(shot: bytes, path: Path) -> None:
+    """As WebP, in as good a quality as fits."""
+    raw = path.with_suffix(".png")
+    raw.write_bytes(shot)
+    with Image.open(raw) as picture:
+        image = picture.convert("RGB")
+    raw.unlink()
+    if image.width > WIDTH_PX:
+        image = image.resize((WIDTH_PX, round(image.height * WIDTH_PX / image.width)), Image.Resampling.LANCZOS)
+    for quality in (88, 75, 60, 40):
+        image.save(path, quality=quality, method=6)
+        if path.stat().st_size <= MAX_BYTES:
+            return
+    raise SystemExit(f"{path}: larger than {MAX_BYTES:,} bytes at the lowest quality")
 
 
 def _wait_for(address: str) -> None:
@@ -105,10 +152,4 @@ def _wait_for(address: str) -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        target = Path(sys.argv[1])
-        target.mkdir(parents=True, exist_ok=True)
-        main(target, sizes={"wide": (1440, 900), "phone": (390, 844)}, themes=("light", "dark"))
-    else:
-        IMAGES.mkdir(exist_ok=True)
-        main(IMAGES, sizes={"wide": (1200, 900)}, themes=("light",))
+    main()

@@ -23,23 +23,21 @@ _PLOTLY: Final = {
 
 _MAX_ROWS: Final = 14
 _SCROLLED_PX: Final = 386  # ten rows under the header
-_CHAR_PX: Final = 7.5
-_CELL_PX: Final = 18
-_PHONE_PX: Final = 358
-_PAGE_PX: Final = 980
 _PINNED_CHARS: Final = 20
 """A first column that is not wider stays in view while the others are scrolled."""
 _STYLE: Final = """<style>
-[class*="st-key-very-wide"]::after { content: "More columns to the right: scroll sideways \\2192" }
-@media (max-width: 640px) {
-  [class*="st-key-wide"]::after { content: "More columns to the right: swipe \\2192" }
-  [class*="st-key-very-wide"]::after { content: "More columns to the right: swipe \\2192" }
+@supports (animation-timeline: --columns) {
+  [class*="st-key-table"] { timeline-scope: --columns }
+  [class*="st-key-table"] .dvn-scroller { scroll-timeline: --columns inline }
+  [class*="st-key-table"]::after {  /* has a size while there is something to scroll to */
+    content: "More columns to the right: swipe, or scroll sideways \\2192";
+    font-size: 0; opacity: 0.65; margin-top: -0.75rem;
+    animation: more-columns linear both; animation-timeline: --columns;
+  }
 }
-[class*="st-key-wide"]::after, [class*="st-key-very-wide"]::after {
-  font-size: 0.75rem; opacity: 0.65; margin-top: -0.75rem
-}
+@keyframes more-columns { 0%, 98% { font-size: 0.75rem } 100% { font-size: 0 } }
 [data-testid="stSidebarNavLink"]:focus-visible, [data-testid="stPageLink"] a:focus-visible {
-  outline: 2px solid #4e6be8; outline-offset: 1px
+  outline: 2px solid #4e6be8; outline-offset: 1px;
 }
 </style>"""
 
@@ -74,21 +72,16 @@ def table(rows: Any, *, key: str) -> None:
     """A table that sorts; empty cells say what they are. A long or wide one scrolls inside itself, and says so."""
     first = rows.column_names[0]
     is_short = max([len(first), *map(len, map(str, rows.column(0).to_pylist()))]) <= _PINNED_CHARS
-    with wide(rows, key=key):
+    with scrolled(key):
         st.dataframe(
             rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded",
             column_config={first: st.column_config.Column(pinned=is_short)},
         )  # fmt: skip
 
 
-def wide(rows: Any, *, key: str) -> "st.delta_generator.DeltaGenerator":
-    """A container for a table, which tells under it that there are more columns than the screen shows."""
-    width = 0.0
-    for name in rows.column_names:
-        cells = rows.column(name).slice(0, _MAX_ROWS).to_pylist()
-        width += max([len(name), *(len(str(cell)) for cell in cells)]) * _CHAR_PX + _CELL_PX
-    kind = "very-wide" if width > _PAGE_PX else "wide" if width > _PHONE_PX else "narrow"
-    return st.container(key=f"{kind} {key}")
+def scrolled(key: str) -> "st.delta_generator.DeltaGenerator":
+    """A container for a table, which tells under it that there are more columns, while there are."""
+    return st.container(key=f"table {key}")
 
 
 def style() -> None:

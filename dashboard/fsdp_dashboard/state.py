@@ -169,7 +169,8 @@ def pick_units_order(orders: Iterable[str]) -> str:
 
 def current(catalogue: Catalogue) -> Selection:
     """The selection as the widgets drawn so far say."""
-    chosen = st.session_state.get(RUN) or []
+    # A link that is followed inside the app keeps the runs that are chosen and adds its own: each counts once.
+    chosen = dict.fromkeys(st.session_state.get(RUN) or [])
     rank, step = st.session_state.get(RANK), st.session_state.get(STEP)
     line = st.session_state.get(LINE)
     return Selection(

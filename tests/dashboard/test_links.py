@@ -88,3 +88,9 @@ def test_units_are_sorted_as_the_link_says(opened, folder):
     assert rows["unit"].tolist() == ["layers.0", "layers.1", "layers.2", "layers.3", "(root)"]
     app.selectbox(key="units_by").select("as the model was built").run()
     assert app.dataframe[0].value["unit"].tolist()[0] == "(root)"
+
+
+def test_a_run_that_a_link_names_twice_is_shown_once(opened, folder):
+    app = opened(folder, page="ranks", run=["fsdp2", "ddp", "fsdp2", "ddp"])
+    heads = [block.value for block in app.markdown if block.value.startswith("#### ")]
+    assert heads == ["#### FSDP2 · `fsdp2`", "#### DDP · `ddp`"]

@@ -14,8 +14,8 @@ from fsdp_profile.humanize import bytes_text, ns_text
 SCALE: Final = [[0.0, "#00224e"], [0.25, "#35456c"], [0.5, "#7d7c78"], [0.75, "#c1b05d"], [1.0, "#fee838"]]
 _ROW_PX: Final = 26
 _FURNITURE_PX: Final = 90
-_GAP_COLUMNS: Final = 160
-"""More columns than this stand without gaps: they would be wider than the cells."""
+_GAP_COLUMNS: Final = 32
+"""More columns than this stand without gaps: on a phone those would be as wide as the cells."""
 _MS, _S = 1e6, 1e9
 
 

@@ -66,7 +66,7 @@ def chosen_rows(runs: Sequence[ListedRun], now: Sequence[str]) -> list[RunRef]:
         "tags": st.column_config.ListColumn(),
     }
     # Ticks are kept by place: other rows are another table.
-    with parts.wide(rows, key="runs"):
+    with parts.scrolled("runs"):
         picked: Any = st.dataframe(
             rows, key=f"runs {told}", hide_index=True, width="stretch", height=parts.table_height(rows),
             placeholder="not known", column_config=columns, on_select="rerun", selection_mode="multi-row",
