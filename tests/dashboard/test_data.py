@@ -92,11 +92,9 @@ def test_a_selection_is_a_query(catalogue, make_run):
     assert Selection(all_ranks=True).query()["rank"] == ["all"]
 
 
-def test_the_overview_of_a_long_run_reads_no_events_again(opened, make_run, monkeypatch):
+def test_the_overview_of_a_run_reads_no_table_again(opened, make_run, monkeypatch):
     from fsdp_profile.analysis import run as run_module
-    from fsdp_profile.analysis import stored
 
-    monkeypatch.setattr(stored, "LONG_BYTES", 1)
     path, read = make_run("fsdp2").path, []
     first = opened(path)
     st.cache_data.clear()
