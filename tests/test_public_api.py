@@ -36,8 +36,8 @@ def test_categories_and_tables_of_schema_1() -> None:
         "ALL_GATHER", "REDUCE_SCATTER", "BUCKET", "BUFFER", "INPUT", "OPTIMIZER_TEMPORARY", "TEMPORARY", "UNKNOWN",
     ]  # fmt: skip
     assert list(TABLES) == [
-        "steps", "phases", "units", "unit_spans", "allocations", "memory_samples", "memory_pyramid", "collectives", "kernels",
-        "segments", "pending_frees", "host_states", "ooms", "device_samples", "losses", "tags",
+        "steps", "phases", "units", "unit_spans", "allocations", "memory_samples", "memory_pyramid", "collectives",
+        "kernels", "segments", "pending_frees", "host_states", "ooms", "device_samples", "losses", "tags",
     ]  # fmt: skip
 
 
