@@ -18,7 +18,7 @@ WINDOW: Final = "window"
 _KEY: Final = "ledger"
 _DRAWN: Final = "ledger drawn"
 _MAX_PANELS: Final = 16
-_AROUND: Final = 1.0
+_AROUND: Final = 0.5
 """Widths of the window that are read on either side of it: a small move needs no second answer."""
 
 

@@ -394,6 +394,7 @@ def test_the_ledger_is_zoomed_and_read_by_the_keyboard_and_the_window_has_a_link
     page.keyboard.press("0")
     expect(plot).to_have_attribute("data-to", "40000000")
     page.wait_for_function("!location.search.includes('window')")
+    ledger_drawn(visit("wide", "/memory?run=fsdp2&step=0&window=99999999:999999999"))
 
 
 def test_a_click_in_the_whole_recording_opens_the_step(visit, runs):

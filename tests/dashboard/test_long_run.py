@@ -24,7 +24,7 @@ from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 CHROMIUM = next((p for p in ("/usr/bin/chromium", shutil.which("chromium")) if p and Path(p).exists()), None)
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 MAX_SENT_BYTES = 2_000_000
-WAIT_MS = 120_000
+WAIT_MS = 300_000
 PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")  # looked for beside the page's path too; it is not there
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")

@@ -95,7 +95,7 @@ class Ledger {
 class Panel {
   constructor(ledger, told, base, peaks, window) {
     Object.assign(this, { ledger, told, base, peaks, detail: null, at: null });
-    [this.from, this.to] = window || told.opens;
+    this.set(...(window || told.opens)); // a link's window may lie anywhere
     const head = add(ledger.root, "div", "head");
     add(head, "b").textContent = told.title;
     this.about = add(head, "span", "about");
@@ -182,10 +182,15 @@ class Panel {
   }
 
   go(from, to) {
-    const width = Math.min(Math.max(to - from, 1000), this.told.end - this.told.begin); // a microsecond at least
-    this.from = Math.min(Math.max(from, this.told.begin), this.told.end - width);
-    this.to = this.from + width;
+    this.set(from, to);
     this.moved();
+  }
+
+  set(from, to) {
+    const { begin, end } = this.told;
+    const width = Math.min(Math.max(to - from, 1000), end - begin); // a microsecond at least
+    this.from = Math.min(Math.max(from, begin), end - width);
+    this.to = this.from + width;
   }
 
   moved() {

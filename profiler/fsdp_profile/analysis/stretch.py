@@ -24,7 +24,8 @@ from fsdp_profile.schema import NOT_FREED
 MAX_BLOCKS: Final = 300
 """The largest blocks of a stretch: where three of them are live, they are the three largest live ones."""
 MAX_PHASES: Final = 4_000
-MAX_DETAIL_ROWS: Final = 20_000
+MAX_DETAIL_ROWS: Final = 26_000
+"""The browser asks below 400 rows, of 32 events each on the finest level: twice that window has every event."""
 MAX_SAMPLES: Final = 1_200
 
 
