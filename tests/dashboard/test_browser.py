@@ -423,9 +423,8 @@ def test_the_ledger_follows_the_theme(visit):
     assert page.locator(".ledger").evaluate(colour) != before
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_the_overview_answers_a_newcomers_questions(visit, runs, size):
-    page = visit(size, "/?run=ddp&run=fsdp2&units_run=fsdp2")
+def test_the_overview_answers_a_newcomers_questions(visit, runs):
+    page = visit("wide", "/?run=ddp&run=fsdp2&units_run=fsdp2")
     drawn(page, count=2)
     main = page.get_by_test_id("stMain")
     found = answers(runs[1])
@@ -453,7 +452,7 @@ def test_a_ticked_row_is_the_run_that_every_page_shows(visit):
     box = grid.locator("canvas").first.bounding_box()
     page.mouse.click(box["x"] + 16, box["y"] + 35 * 2 + 17)  # the second row's tick
     page.get_by_role("button", name="Show the ticked run").click()
-    expect(page.get_by_test_id("stMain")).to_contain_text("Every page shows fsdp2")
+    expect(page.get_by_test_id("stMain")).to_contain_text("Every page shows fsdp2", timeout=20_000)
     page.get_by_test_id("stPageLink").filter(has_text="Ranks").locator("a").click()
     expect(page.get_by_test_id("stHeading").first).to_contain_text("Ranks")
     drawn(page, count=3)
@@ -472,7 +471,8 @@ def test_a_copied_link_shows_the_same_in_another_browser(visit, windows):
     page.get_by_test_id("stCheckbox").filter(has_text="Activation checkpointing").locator("label").click()
     page.wait_for_url("**/whatif?*ac=true*")
     main = page.get_by_test_id("stMain")
-    expect(main.locator(".annotation-text").filter(has_text="fits")).to_have_count(0)
+    expect(main.locator(".annotation-text").filter(has_text="fits")).to_have_count(0, timeout=20_000)
+    expect(main.locator(".annotation-text").first).to_contain_text("ddp x 8 195.79 GiB", timeout=20_000)
     shown = main.locator(".annotation-text").all_text_contents()
     windows["fresh"] = windows["wide"].browser.new_context()
     again = visit("fresh", page.url.removeprefix(page.evaluate("location.origin")))
