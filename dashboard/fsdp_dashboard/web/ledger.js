@@ -99,7 +99,7 @@ class Panel {
     const head = add(ledger.root, "div", "head");
     add(head, "b").textContent = told.title;
     this.about = add(head, "span", "about");
-    for (const [sign, label, act] of [["+", "Zoom in", () => this.zoom(0.5)], ["−", "Zoom out", () => this.zoom(2)], ["0", "Reset the zoom", () => this.reset()]]) {
+    for (const [sign, label, act] of [["+", "Zoom in", () => this.zoom(0.5)], ["−", "Zoom out", () => this.zoom(2)], ["Reset", "Reset the zoom", () => this.reset()]]) {
       const button = add(head, "button");
       button.textContent = sign;
       button.title = label;
