@@ -453,6 +453,7 @@ def test_a_ticked_row_is_the_run_that_every_page_shows(visit):
     page.mouse.click(box["x"] + 16, box["y"] + 35 * 2 + 17)  # the second row's tick
     page.get_by_role("button", name="Show the ticked run").click()
     expect(page.get_by_test_id("stMain")).to_contain_text("Every page shows fsdp2", timeout=20_000)
+    page.wait_for_url("**/runs?*run=fsdp2*")
     page.get_by_test_id("stPageLink").filter(has_text="Ranks").locator("a").click()
     expect(page.get_by_test_id("stHeading").first).to_contain_text("Ranks")
     drawn(page, count=3)
