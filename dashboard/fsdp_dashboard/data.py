@@ -179,12 +179,6 @@ def peak(ref: RunRef, *, rank: int, step: int | None = None) -> Peak:
     return found
 
 
-def peak_of_steps(ref: RunRef, *, rank: int) -> list[Peak]:
-    """The peak of every training step."""
-    found: list[Peak] = ask(memory.peak_of_steps, ref, rank=rank)
-    return found
-
-
 def biggest_blocks(ref: RunRef, *, rank: int, event: int) -> pa.Table:
     """The largest blocks live after an event: rows of `allocations`."""
     return ask(_biggest_blocks, ref, rank=rank, event=event)

@@ -1,7 +1,6 @@
 """Memory over time: one panel per run, all on one scale of bytes."""
 
 from dataclasses import dataclass
-from typing import Final
 
 from fsdp_dashboard.charts.labels import (
     ByteScale,
@@ -19,10 +18,6 @@ from fsdp_dashboard.charts.stack import (
 )
 from fsdp_profile.analysis.steps import StepLedger
 from fsdp_profile.analysis.thinning import MAX_ROWS
-
-_FEW_STEPS: Final = 6
-_LABEL_RATIO: Final = 0.12
-"""Of the highest line: what the label of a peak takes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
