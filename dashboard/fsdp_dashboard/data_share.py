@@ -10,7 +10,7 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.export.formats import exported
 from fsdp_profile.export.redact import Redaction, Removal, redacted
 
-__all__ = ["FORMATS", "PERFETTO", "Redaction", "Removal", "file_of", "removals"]
+__all__ = ["FORMATS", "PERFETTO", "Redaction", "Removal", "file_of", "removals", "tables_bytes"]
 
 PERFETTO: Final = ".json.gz"
 FORMATS: Final = {
@@ -24,6 +24,15 @@ FORMATS: Final = {
 """Ending -> what it is."""
 
 Keys = tuple[tuple[str, tuple[int, int]], ...]
+
+
+def tables_bytes(refs: Sequence[RunRef]) -> int:
+    """What the tables of some runs, or their bundles, take on the disk."""
+    return sum(
+        path.stat().st_size
+        for ref in refs
+        for path in (ref.path.glob("rank_*/*.parquet") if ref.path.is_dir() else [ref.path])
+    )
 
 
 def removals(ref: RunRef, how: Redaction) -> list[Removal]:

@@ -50,6 +50,23 @@ def test_without_redaction_the_page_says_what_the_file_holds(opened, private_run
     assert f"fsdp-profile export {private_run.path} -o run.fsdpz" in said(app) and "--redact" not in said(app)
 
 
+def test_of_a_long_run_the_file_is_made_when_it_is_asked_for(opened, private_run, monkeypatch):
+    monkeypatch.setattr(data_share, "tables_bytes", lambda refs: 192 << 20 if len(refs) == 1 else 0)
+    app = opened(private_run.path, page="share")
+    assert "The tables take 192.00 MiB: making the file takes a while." in app.info[0].value
+    assert not app.dataframe and not app.get("download_button")
+    app.toggle(key="make").set_value(True).run()
+    assert app.dataframe and app.get("download_button")
+
+
+def test_the_size_of_runs_and_bundles_is_what_they_take_on_the_disk(private_run, tmp_path):
+    bundle = tmp_path / "one.fsdpz"
+    bundle.write_bytes(bundle_bytes(private_run))
+    refs = [data.RunRef(label="x", path=path, stamp=(0, 0)) for path in (private_run.path, bundle)]
+    tables = sum(path.stat().st_size for path in private_run.path.glob("rank_*/*.parquet"))
+    assert data_share.tables_bytes(refs) == tables + bundle.stat().st_size > tables
+
+
 @pytest.mark.parametrize("ending", data_share.FORMATS)
 def test_every_file_can_be_made(opened, private_run, ending):
     app = opened(private_run.path, page="share")

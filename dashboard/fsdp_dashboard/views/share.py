@@ -7,7 +7,9 @@ import streamlit as st
 from fsdp_dashboard import data, data_share, parts, state, tables_share, text
 from fsdp_dashboard.data import RunRef
 from fsdp_dashboard.data_share import Redaction
+from fsdp_profile.humanize import bytes_text
 
+LONG_BYTES = 64 << 20  # of about three million events; a file of fewer is made within seconds
 KEPT = (
     "Kept: numbers, times, and words that torch, vendors and this project made up. Removed: hosts, paths, arguments, "
     "environment, source lines, free text."
@@ -32,10 +34,11 @@ def page() -> None:
     refs = _shown(state.current(catalogue), ending)
     how = redaction()
     with parts.told(", ".join(ref.label for ref in refs)):
-        if how is not None:
-            for ref in refs:
-                preview(ref, how, is_alone=len(refs) == 1)
-        download(refs, ending, how)
+        if is_wanted(refs):
+            if how is not None:
+                for ref in refs:
+                    preview(ref, how, is_alone=len(refs) == 1)
+            download(refs, ending, how)
     st.caption("On the command line:")
     st.code(command(refs, ending, how), language="bash", wrap_lines=True)
 
@@ -58,6 +61,17 @@ def redaction() -> Redaction | None:
     hide = st.toggle("Hide the names of modules too", key="hide_modules", bind="query-params")
     key = st.text_input("Key of the pseudonyms", key="pseudonym_key", help=KEY_HELP) if hide else ""
     return Redaction(hide_modules=hide, key=key)
+
+
+def is_wanted(refs: Sequence[RunRef]) -> bool:
+    """Whether to make the file now: of a long run only when somebody asks for it."""
+    size_bytes = data_share.tables_bytes(refs)
+    if size_bytes < LONG_BYTES:
+        return True
+    st.info(
+        f"The tables take {bytes_text(size_bytes)}: making the file takes a while.", icon=":material/hourglass_empty:"
+    )
+    return st.toggle("Make it now", key="make", bind="query-params")
 
 
 def preview(ref: RunRef, how: Redaction, *, is_alone: bool) -> None:
