@@ -126,7 +126,13 @@ def late(found: Answers, num_ranks: int) -> str:
         return "**Not recorded**: no collective could be matched across the ranks."
     if found.late is None:
         return f"**None**: all ranks came at once to all {found.num_matched:,} matched collectives."
-    worst = found.late
+    worst, second = found.late, found.next_late
+    if second is not None and 2 * second.wait_caused_ns > worst.wait_caused_ns:
+        return (
+            f"**No rank stands out**: of {found.num_matched:,} matched collectives rank {worst.rank} came last in "
+            f"{worst.times_last:,} ({ns_text(worst.wait_caused_ns)} waited for it), rank {second.rank} in "
+            f"{second.times_last:,} ({ns_text(second.wait_caused_ns)})."
+        )
     unit = "" if worst.worst_unit is None else f", mostly busy with {code(unit_text(worst.worst_unit))}"
     return (
         f"**Rank {worst.rank}** came last in {worst.times_last:,} of {found.num_matched:,} matched collectives; the "

@@ -171,6 +171,18 @@ def test_a_trial_that_fails_says_why(monkeypatch):
     assert (str(told.state), told.found, numbers) == ("missing", "exit code 1: RuntimeError: no gloo here", None)
 
 
+def test_a_torch_that_cannot_be_imported_is_said(monkeypatch):
+    def import_torch():
+        raise ImportError("libcudart.so.12: cannot open shared object file")
+
+    monkeypatch.setattr(_trial, "_num_ranks", import_torch)
+    (told,), numbers = _trial.try_out()
+    assert (told.found, numbers) == (
+        "torch cannot be imported: libcudart.so.12: cannot open shared object file",
+        None,
+    )
+
+
 def test_nothing_is_tried_where_something_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(machine, "facts", lambda _: [fact(State.MISSING, "torch", "get it")])
     monkeypatch.setattr(_trial, "try_out", lambda: pytest.fail("tried"))

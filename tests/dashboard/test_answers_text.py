@@ -18,10 +18,20 @@ FOUND = Answers(
     gathering=Gathering(total_ns=4 * MS, exposed_ns=MS, num_steps=1),
     late=Straggler(rank=2, times_last=3, wait_caused_ns=5 * MS, worst_unit="", worst_unit_late_ns=MS, worst_step=0,
                    worst_step_late_ns=MS),
+    next_late=None,
     num_matched=4,
     is_single_rank=False,
 )  # fmt: skip
-BARE = Answers(peak=None, unsharded=(), sharding=None, gathering=None, late=None, num_matched=0, is_single_rank=False)
+BARE = Answers(
+    peak=None,
+    unsharded=(),
+    sharding=None,
+    gathering=None,
+    late=None,
+    next_late=None,
+    num_matched=0,
+    is_single_rank=False,
+)
 
 
 def test_each_question_has_its_answer_and_its_page():
@@ -38,6 +48,15 @@ def test_each_question_has_its_answer_and_its_page():
                   "mostly busy with `(root)`."),
     ]  # fmt: skip
     assert [one.page for one in told(FOUND, FSDP2, saved=None, num_ranks=4)][2] == "whatif"
+
+
+def test_no_rank_is_blamed_where_another_is_nearly_as_late():
+    other = replace(FOUND.late, rank=0, times_last=1, wait_caused_ns=3 * MS)
+    assert late(replace(FOUND, next_late=other), 4) == (
+        "**No rank stands out**: of 4 matched collectives rank 2 came last in 3 (5.00 ms waited for it), rank 0 in 1 "
+        "(3.00 ms)."
+    )
+    assert late(replace(FOUND, next_late=replace(other, wait_caused_ns=2 * MS)), 4).startswith("**Rank 2** came last")
 
 
 def test_what_was_not_recorded_says_so():

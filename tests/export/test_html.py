@@ -237,7 +237,7 @@ def test_ten_million_events_zoom(visit, tmp_path, monkeypatch):
     [canvas] = ready(page)
     page.locator("button", has_text="Whole run").click()
     assert int(float(canvas.get_attribute("data-highest"))) == whole[0]
-    assert 1_000 < int(canvas.get_attribute("data-drawn")) <= 2 * 1280
+    assert 1_000 < int(canvas.get_attribute("data-drawn")) <= 3 * 1280
     start, end = (int(ledger.t_ns[i] - ledger.t_ns[0]) for i in (5_000_000, 5_002_999))
     canvas.scroll_into_view_if_needed()
     box = canvas.bounding_box()

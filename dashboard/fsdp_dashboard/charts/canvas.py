@@ -147,7 +147,7 @@ def _opens(found: Stretch) -> list[int]:
     end = found.end_ns - found.start_ns
     if found.step is None:
         return [0, end]
-    return [opens_ns(found.phases, start_ns=found.start_ns, end_ns=found.end_ns), end]
+    return [opens_ns(found.phases or (), start_ns=found.start_ns, end_ns=found.end_ns), end]
 
 
 def _rows(level: Level, units: Ints, start_ns: int) -> dict[str, Any]:
@@ -170,7 +170,9 @@ def _step_peaks(peaks: Sequence[Peak]) -> dict[str, Any]:
     return {**packed(columns), "bin_events": 1}
 
 
-def _phases(phases: Sequence[PhaseSpan], start_ns: int) -> list[list[Any]]:
+def _phases(phases: Sequence[PhaseSpan] | None, start_ns: int) -> list[list[Any]] | None:
+    if phases is None:  # asked for when fewer are in view
+        return None
     return [[span.phase, span.start_ns - start_ns, span.end_ns - start_ns] for span in phases]
 
 

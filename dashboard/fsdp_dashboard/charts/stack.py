@@ -46,7 +46,7 @@ def stack_traces(
     Values hold until the next event (shape hv) and to the end of the step. Only the first axes have an entry
     in the legend.
     """
-    rows = kept_rows(step.ledger.allocated_bytes, max_rows=max_rows - 1)
+    rows = kept_rows(step.ledger.allocated_bytes, step.ledger.t_ns, max_rows=max_rows - 1)
     held = np.append(rows, rows[-1])  # the last value holds to the end of the step
     t_ns = np.append(step.ledger.t_ns[rows], step.end_ns)
     shared: Figure = {

@@ -1,10 +1,9 @@
 // The ledger of one or several ranks as stacked areas on canvases, one below the other on one scale of bytes.
 //
 // The server sends each panel's rows once, packed (charts/wire.py); what is drawn is picked from them per zoom:
-// all rows of the window, or of each bin those at its least and greatest total, so that every stack drawn was.
+// all rows of the window, or of each column of pixels those at its least, greatest and last total, so that every stack drawn was.
 // Only a window with too few of them asks the server for more. A name from a run is set as textContent, never as HTML.
 
-const MAX_DRAWN = 1200; // rows, of one panel
 const MAX_EVENT_STEPS = 60; // more steps in view are drawn as the composition of their peaks: events would be hatching
 const DETAIL_BELOW = 400; // rows in view that do not stand for themselves: ask for finer ones
 const ASK_AFTER_MS = 300;
@@ -66,6 +65,7 @@ class Ledger {
       this.panels = data.panels.map((panel, i) => new Panel(this, panel, rows[i][0], rows[i][1], data.windows[i]));
       const foot = add(this.root, "div", "foot");
       foot.textContent = data.x_title;
+      if (this.panels.some((panel) => panel.wantsDetail())) this.changed(); // a link may show a few of many events
     }
     if (data.detail && data.detail.key !== this.detail) {
       this.detail = data.detail.key;
@@ -201,7 +201,9 @@ class Panel {
 
   wantsDetail() {
     const rows = this.source();
-    if (rows.bin === 1 || this.asBars()) return false;
+    if (this.asBars()) return false;
+    if (!this.knowsPhases() && this.stepsInView().length <= MAX_EVENT_STEPS) return true;
+    if (rows.bin === 1) return false;
     return this.bounds(rows)[1] - this.bounds(rows)[0] < DETAIL_BELOW;
   }
 
@@ -218,7 +220,11 @@ class Panel {
   }
 
   phases() {
-    return (this.finer() || this.told).phases;
+    return (this.finer() || this.told).phases || [];
+  }
+
+  knowsPhases() {
+    return Boolean((this.finer() || this.told).phases);
   }
 
   finer() {
@@ -234,20 +240,22 @@ class Panel {
   picked(rows) {
     const [first, stop] = this.bounds(rows);
     const total = rows.column.total;
-    if (stop - first <= MAX_DRAWN) return Array.from({ length: stop - first }, (_, i) => first + i);
+    const columns = Math.max(Math.round(this.width), 1);
+    if (stop - first <= 3 * columns) return Array.from({ length: stop - first }, (_, i) => first + i);
+    // Of each column of pixels the least, the greatest and the last: a value is held to the next column with an event.
     const found = [first];
-    const bins = MAX_DRAWN / 2 - 1;
-    for (let k = 0; k < bins; k++) {
-      const a = first + Math.floor((k * (stop - first)) / bins);
-      const b = first + Math.floor(((k + 1) * (stop - first)) / bins);
-      let least = a, most = a;
-      for (let i = a; i < b; i++) {
+    const t = rows.column.t;
+    for (let i = first; i < stop; ) {
+      const column = Math.floor(((t[i] - this.from) / (this.to - this.from)) * columns);
+      const edge = this.from + ((column + 1) / columns) * (this.to - this.from);
+      let least = i, most = i, last = i;
+      do {
         if (total[i] < total[least]) least = i;
         if (total[i] > total[most]) most = i;
-      }
-      for (const row of least < most ? [least, most] : [most, least]) if (row !== found[found.length - 1]) found.push(row);
+        last = i++;
+      } while (i < stop && t[i] < edge);
+      for (const row of [Math.min(least, most), Math.max(least, most), last]) if (row > found[found.length - 1]) found.push(row);
     }
-    if (found[found.length - 1] !== stop - 1) found.push(stop - 1);
     return found;
   }
 
@@ -500,17 +508,26 @@ class Panel {
   // -- moments
 
   read(by) {
-    const rows = this.source();
-    const [first, stop] = this.bounds(rows);
-    const t = rows.column.t;
-    const now = this.at === null ? (by > 0 ? first - 1 : stop) : after(t, this.at) - 1;
-    const row = Math.min(Math.max(now + by, first), stop - 1);
-    this.point(this.x(Math.max(t[row], this.from)));
+    const moments = this.asBars() ? this.middles() : this.source().column.t;
+    const [first, stop] = this.asBars() ? [0, moments.length] : this.bounds(this.source());
+    // Moments of several events count once: as they were after the last of them.
+    let row = by > 0 ? first : stop - 1;
+    if (this.at !== null) row = by > 0 ? after(moments, this.at) : before(moments, this.at) - 1;
+    row = Math.min(Math.max(row, first), stop - 1);
+    if (row >= 0) this.tell(Math.max(moments[row], this.from));
   }
 
-  point(x) {
-    if (x < MARGIN.left || x > MARGIN.left + this.width) return this.leave();
-    const t = this.time(x);
+  middles() {
+    const spans = Array.from(this.peaks.column.step, (step) => this.spanOf(step)).filter(Boolean);
+    return spans.map(([a, b]) => (a + b) / 2).filter((t) => t >= this.from && t <= this.to);
+  }
+
+  tell(t) {
+    this.point(this.x(t), t);
+  }
+
+  point(x, t = this.time(x)) {
+    if (x < MARGIN.left - 1 || x > MARGIN.left + this.width + 1) return this.leave();
     const told = this.asBars() ? this.toldOfStep(t) : this.toldOfMoment(t);
     if (!told) return this.leave();
     this.at = told.at;
@@ -534,12 +551,16 @@ class Panel {
     this.tip.style.top = `${MARGIN.top}px`;
   }
 
-  toldOfMoment(t) {
+  toldOfMoment(pointed) {
     const rows = this.source();
-    const row = Math.max(after(rows.column.t, t) - 1, 0);
+    const row = after(rows.column.t, pointed) - 1;
     const time = this.ledger.data.time_unit;
+    // Where events are left out, what is told is told of the moment that is there, all of it.
+    const t = row >= 0 && rows.bin > 1 ? Math.max(rows.column.t[row], this.from) : pointed;
+    const digits = Math.min(Math.max(Math.ceil(Math.log10((1000 * time.ns) / (this.to - this.from))) + 1, 3), 9);
+    const lines = [[`${(t / time.ns).toFixed(digits)} ${time.text} ${this.told.of_what}`, "faint"]];
+    if (row < 0) return { at: t, lines: [...lines, ["before the first event", ""]] };
     const at = rows.column.t[row];
-    const lines = [[`${(t / time.ns).toFixed(3)} ${time.text} ${this.told.of_what}`, "faint"]];
     for (const [name, , isSampled] of [...this.ledger.data.levels, ...this.ledger.data.levels_above].reverse()) {
       const sample = isSampled && this.told.device ? this.told.device[after2(this.told.device, t) - 1] : null;
       const size = isSampled ? sample && sample[1] : rows.column[name] && rows.column[name][row];
@@ -547,14 +568,15 @@ class Panel {
     }
     lines.push([`allocated ${bytes(rows.column.total[row])}`, "strong"]);
     const phase = this.phases().find(([, a, b]) => a <= t && t < b);
+    const where = phase ? `${phase[0]}, ` : this.knowsPhases() ? "OTHER, " : "";
     const unit = rows.column.unit[row];
     const name = unit < 0 ? "no unit at work" : `unit ${this.told.units[unit] ?? unit}`;
-    lines.push([`${phase ? phase[0] : "OTHER"}, ${name}`, ""]);
+    lines.push([`${where}${name}`, ""]);
     lines.push(...this.composition(rows, row));
     const live = (this.finer() || this.told).blocks.filter(([a, b]) => a <= t && t < b).slice(0, 3);
     if (live.length) lines.push(["biggest allocations then:", "faint"]);
     for (const [, , text] of live) lines.push([text, ""]);
-    if (rows.bin > 1) lines.push([`least and greatest of each ${rows.bin} events; zoom in for all`, "faint"]);
+    if (rows.bin > 1) lines.push(["not every event is here; zoom in for all", "faint"]);
     return { at: Math.max(at, this.from), lines };
   }
 
@@ -610,6 +632,16 @@ function after(values, v) {
   while (a < b) {
     const middle = (a + b) >> 1;
     if (values[middle] <= v) a = middle + 1;
+    else b = middle;
+  }
+  return a;
+}
+
+function before(values, v) {
+  let a = 0, b = values.length;
+  while (a < b) {
+    const middle = (a + b) >> 1;
+    if (values[middle] < v) a = middle + 1;
     else b = middle;
   }
   return a;

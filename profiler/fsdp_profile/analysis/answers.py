@@ -67,6 +67,8 @@ class Answers:
     """None: no all-gather was recorded."""
     late: Straggler | None
     """The rank that the others waited for most; None: all came at once, or nothing was matched."""
+    next_late: Straggler | None
+    """The one that they waited for most after that."""
     num_matched: int
     """Collectives matched across ranks."""
     is_single_rank: bool
@@ -106,6 +108,7 @@ def _of_tables(run: Run) -> Answers:
         sharding=_sharding(run, found) if found is not None else None,
         gathering=_gathering(run, reported) if reported is not None else None,
         late=across.stragglers[0] if across.stragglers else None,
+        next_late=across.stragglers[1] if len(across.stragglers) > 1 else None,
         num_matched=across.num_matched,
         is_single_rank=across.is_single_rank,
     )

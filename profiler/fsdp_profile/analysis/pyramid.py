@@ -29,7 +29,7 @@ class Level:
 
     ledger: Timeline
     bin_events: int
-    """Of so many events the least and the greatest total are there; 1: every event is."""
+    """Of so many events the least, the greatest and the last total are there; 1: every event is."""
     reserved_bytes: Ints | None = None
     """What the caching allocator held at each row; None on CPU."""
     active_bytes: Ints | None = None

@@ -55,7 +55,7 @@ class Stretch:
     units: Ints
     """The unit at work at each row, NO_UNIT when none."""
     unit_names: dict[int, str]
-    phases: tuple[PhaseSpan, ...]
+    phases: tuple[PhaseSpan, ...] | None
     """In order of start; none where there are more than MAX_PHASES."""
     steps: tuple[tuple[int, int, int], ...]
     """Of a whole recording: number, start and end of each."""
@@ -74,7 +74,7 @@ class Detail:
 
     level: Level
     units: Ints
-    phases: tuple[PhaseSpan, ...]
+    phases: tuple[PhaseSpan, ...] | None
     blocks: tuple[BigBlock, ...]
 
 
@@ -86,7 +86,7 @@ def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
     """
     whole = step_ledger(run, rank=rank, step=step)
     total = whole.ledger.allocated_bytes
-    rows = kept_rows(total, max_rows=MAX_ROWS)
+    rows = kept_rows(total, whole.ledger.t_ns, max_rows=MAX_ROWS)
     level = pyramid.level_of(run, rank=rank, events=np.maximum(whole.ledger.event[rows], 0))
     for name, values in (("t_ns", whole.ledger.t_ns), ("allocated_bytes", total)):
         getattr(level.ledger, name)[0] = values[0]
@@ -97,7 +97,7 @@ def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
         rank=rank, step=step, start_ns=whole.start_ns, end_ns=whole.end_ns,
         level=Level(
             ledger=level.ledger,
-            bin_events=1 if len(rows) == len(total) else -(-len(total) // ((MAX_ROWS - 2) // 2)),
+            bin_events=1 if len(rows) == len(total) else -(-len(total) // len(rows)),
             reserved_bytes=level.reserved_bytes,
             active_bytes=level.active_bytes,
         ),
@@ -141,12 +141,12 @@ def detail(run: Run, *, rank: int, start_ns: int, end_ns: int) -> Detail:
     )
 
 
-def phases_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[PhaseSpan, ...]:
-    """The phases that touch a stretch of time, in order; none where there are too many to draw."""
+def phases_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[PhaseSpan, ...] | None:
+    """The phases that touch a stretch of time, in order; None where there are too many to draw."""
     phases = run.table("phases", rank=rank)
     mine = phases.filter(pa.array((numbers(phases, "start_ns") < end_ns) & (numbers(phases, "end_ns") > start_ns)))
     if mine.num_rows > MAX_PHASES:
-        return ()
+        return None
     mine = mine.sort_by("start_ns")
     rows = zip(strings(mine, "phase"), numbers(mine, "start_ns"), numbers(mine, "end_ns"), strict=True)
     return tuple(PhaseSpan(phase=str(phase), start_ns=int(start), end_ns=int(end)) for phase, start, end in rows)
@@ -179,5 +179,6 @@ def _device(run: Run, rank: int, start_ns: int, end_ns: int) -> tuple[tuple[int,
     size: np.ndarray[Any, Any] = known.column("device_used_bytes").to_numpy()
     if not len(size):
         return ()
-    rows = kept_rows(size, max_rows=MAX_SAMPLES)
-    return tuple(zip(known.column("t_ns").to_numpy()[rows].tolist(), size[rows].tolist(), strict=True))
+    moments = known.column("t_ns").to_numpy()
+    rows = kept_rows(size, moments, max_rows=MAX_SAMPLES)
+    return tuple(zip(moments[rows].tolist(), size[rows].tolist(), strict=True))

@@ -1,8 +1,10 @@
 """Samples of the device (NVML) and of the host process (resident memory), by a thread of its own.
 
-The thread only reads counters of the driver and of /proc; it never calls torch.
+The thread only reads counters of the driver and of /proc; it never calls torch. `threading` does not know it: a script
+that joins all threads it can see must not wait for ours.
 """
 
+import _thread
 import os
 import threading
 from pathlib import Path
@@ -31,7 +33,8 @@ class DeviceSampler:
         self._interval_s = interval_s
         self._samples: list[Sample] = []
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._ended: threading.Event | None = None
+        """Of the thread; None before it is started."""
         self._nvml: Any = None
         self._handle: Any = None
         self.why_no_nvml: str | None = None
@@ -42,14 +45,14 @@ class DeviceSampler:
     def start(self) -> None:
         """Take samples until `stop`."""
         self.sample()
-        self._thread = threading.Thread(target=self._run, name="fsdp-profile-sampler", daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()
+        _thread.start_new_thread(self._run, (self._ended,))
 
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
-        if self._thread is not None and self._thread.is_alive():
-            self._thread.join(timeout=1.0)
+        if self._ended is not None:
+            self._ended.wait(timeout=1.0)
 
     def use_device(self, uuid: str) -> None:
         """The device of this rank, by its UUID, once the process has chosen one."""
@@ -85,9 +88,12 @@ class DeviceSampler:
         columns = zip(*taken, strict=True) if taken else ([] for _ in COLUMNS)
         return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval_s):
-            self.sample()
+    def _run(self, ended: threading.Event) -> None:
+        try:
+            while not self._stop.wait(self._interval_s):
+                self.sample()
+        finally:
+            ended.set()
 
     def _open_nvml(self) -> None:
         try:

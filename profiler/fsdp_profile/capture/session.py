@@ -271,6 +271,7 @@ class Session:
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}".splitlines()
             self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})
+        self.writer.write("exit", {"t_ns": now()})
         self.writer.close()
 
     def _settle_last_step(self, failure: BaseException | None) -> None:

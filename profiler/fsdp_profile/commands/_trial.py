@@ -27,10 +27,14 @@ def try_out() -> tuple[list[Fact], dict[str, Any] | None]:
 
     Two ranks, on devices where there are two, on the one device or CPU otherwise.
     """
+    try:
+        num_ranks = _num_ranks()
+    except (ImportError, OSError) as e:  # a library of it is missing, or another torch is in the way
+        return [_failed(f"torch cannot be imported: {e}")], None
     with tempfile.TemporaryDirectory(prefix="fsdp-profile-doctor-") as folder:
         path = Path(folder) / "run"
         script = packaged("examples") / "train_fsdp2.py"
-        words = [sys.executable, "-m", "fsdp_profile", "run", "-n", str(_num_ranks()), "-o", str(path), str(script)]
+        words = [sys.executable, "-m", "fsdp_profile", "run", "-n", str(num_ranks), "-o", str(path), str(script)]
         try:
             done = subprocess.run(
                 [*words, *_MODEL], capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_S,

@@ -44,7 +44,7 @@ def pack(ledger: Timeline, *, step: Ints) -> PackedLedger:
     used = [category for category in STACK_ORDER if ledger.by_category[category].any()]
     share = 1
     while True:
-        rows = _rows(ledger.allocated_bytes, step, share)
+        rows = _rows(ledger, step, share)
         text = _packed([ledger.t_ns[rows] - ledger.t_ns[0], *(ledger.by_category[c][rows] for c in used)])
         if len(text) <= MAX_CHARS or len(rows) < 1_000:
             break
@@ -58,11 +58,12 @@ def pack(ledger: Timeline, *, step: Ints) -> PackedLedger:
     )
 
 
-def _rows(total: Ints, step: Ints, share: int) -> Ints:
-    rows = kept_rows(total, max_rows=MAX_ROWS // share)
+def _rows(ledger: Timeline, step: Ints, share: int) -> Ints:
+    total, t_ns = ledger.allocated_bytes, ledger.t_ns
+    rows = kept_rows(total, t_ns, max_rows=MAX_ROWS // share)
     if not len(step):
         return rows
-    return np.union1d(rows, step[kept_rows(total[step], max_rows=MAX_STEP_ROWS // share)])
+    return np.union1d(rows, step[kept_rows(total[step], t_ns[step], max_rows=MAX_STEP_ROWS // share)])
 
 
 def _packed(columns: list[Ints]) -> str:

@@ -146,7 +146,8 @@ def _has_room(ends: list[int], start: int, end: int, *, nested: bool) -> bool:
 def _counters(run: Run, rank: int, zero: int) -> Iterator[Event]:
     """Stacked categories at each instant: all of them, so that the stack is a state that was."""
     samples = run.table("memory_samples", rank=rank)
-    rows = kept_rows(numbers(samples, "allocated_bytes"), max_rows=MAX_COUNTER_ROWS)
+    total, t_ns = numbers(samples, "allocated_bytes"), numbers(samples, "t_ns")
+    rows = kept_rows(total, t_ns, max_rows=MAX_COUNTER_ROWS)
     ledger = timeline_at(run, rank=rank, events=rows)
     live = {str(c): values.tolist() for c, values in ledger.by_category.items() if values.any()}
     at = _us(ledger.t_ns, zero)

@@ -48,14 +48,15 @@ def chart_svg(run: Run, *, chart: str = "memory", rank: int | None = None) -> st
         return units_svg(run, found)
     if chart == "peak":
         return peak_svg(found, title=f"{run.name}: peak {bytes_text(found.allocated_bytes)} on rank {shown}")
-    total = numbers(run.table("memory_samples", rank=shown), "allocated_bytes")
-    ledger = timeline_at(run, rank=shown, events=kept_rows(total, max_rows=MAX_ROWS))
+    samples = run.table("memory_samples", rank=shown)
+    rows = kept_rows(numbers(samples, "allocated_bytes"), numbers(samples, "t_ns"), max_rows=MAX_ROWS)
+    ledger = timeline_at(run, rank=shown, events=rows)
     return memory_svg(ledger, title=f"{run.name}: memory of rank {shown}", peak=found)
 
 
 def memory_svg(ledger: Timeline, *, title: str, peak: Peak) -> str:
-    """Stacked live bytes by category after each event; bins keep their least and greatest total."""
-    rows = kept_rows(ledger.allocated_bytes, max_rows=MAX_ROWS)
+    """Stacked live bytes by category after each event; bins keep their least, greatest and last total."""
+    rows = kept_rows(ledger.allocated_bytes, ledger.t_ns, max_rows=MAX_ROWS)
     t_ns, top = ledger.t_ns[rows], int(ledger.allocated_bytes.max())
     used = [category for category in STACK_ORDER if ledger.by_category[category].any()]
     ceiling = _TOP + legend_height(used)

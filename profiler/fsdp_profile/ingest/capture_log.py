@@ -76,6 +76,8 @@ class CaptureLog:
     step_ends: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     bare_step_ends: list[int] = field(default_factory=list)
     """Ends of the steps after the window, in which nothing was recorded."""
+    has_exit: bool = False
+    """The process came to its end by itself, which may be long after its recording did."""
     began_ns: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     """When each chunk's recording began, in order; between a step's end and that moment the capture was writing."""
     device: dict[str, list[Any]] = field(default_factory=dict)
@@ -176,6 +178,8 @@ def _take(log: CaptureLog, record: dict[str, Any], parts: dict[str, list[Columns
             log.failure = record
         case "end":
             log.end = record
+        case "exit":
+            log.has_exit = True
         case "chunk":
             _take_chunk(log, record, parts)
             step_ends += record["steps"]

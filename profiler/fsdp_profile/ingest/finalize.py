@@ -39,6 +39,8 @@ class RankFacts:
     rank: int
     process: dict[str, Any] = field(default_factory=dict)
     end: dict[str, Any] | None = None
+    has_exit: bool = False
+    """It came to its end by itself."""
     known: dict[str, Any] = field(default_factory=dict)
     """The closing record, or what of it was known when the process was killed."""
     failure: dict[str, Any] | None = None
@@ -192,6 +194,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         rank=rank,
         process=log.rank,
         end=log.end,
+        has_exit=log.has_exit or (log.end is not None and log.end.get("reason") != "window ended"),
         known={**log.so_far, **(log.end or {})},
         failure=log.failure,
         model=log.model,
@@ -210,7 +213,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
 
 def _rank_record(facts: RankFacts, exit_code: int | None, *, is_foreign: bool) -> RankRecord:
     ending, message = _ending(facts, exit_code)
-    if ending is Ending.UNKNOWN and is_foreign and facts.end is not None:
+    if ending is Ending.UNKNOWN and is_foreign and facts.has_exit:
         ending = Ending.COMPLETED
     end = facts.known
     return RankRecord(

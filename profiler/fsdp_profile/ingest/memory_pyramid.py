@@ -1,9 +1,10 @@
 """The ledger of a rank at fewer and fewer events: table `memory_pyramid`.
 
 [Note: Pyramid]
-A bin of 64 events keeps the rows at its least and at its greatest total, each with all categories as they were at
-that event; each level above keeps as much of four bins together. So every row was (thinning.py says why that
-matters), and the greatest total of any bins of a level is exact. The first and the last event are in every level.
+A bin of 64 events keeps the rows at its least, at its greatest and at its last total, each with all categories as
+they were at that event; each level above keeps as much of four bins together. So every row was (thinning.py says why
+that matters), the greatest total of any bins of a level is exact, and what is held into a quiet stretch is what was
+held. The first and the last event are in every level.
 """
 
 from typing import Any, Final
@@ -55,16 +56,16 @@ def level_events(total: Ints) -> list[Ints]:
 
 
 def _of_bins(events: Ints, total: Ints, width: int) -> Ints:
-    """Of some events the least and the greatest of each bin of `width` events, and the ends."""
+    """Of some events the least, the greatest and the last of each bin of `width` events, and the first."""
     begins = np.flatnonzero(np.diff(events // width, prepend=-1))
     size = total[events]
     bin_of = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(events)))
-    ends = [events[:1], events[-1:]]
+    lasts = events[np.append(begins[1:], len(events)) - 1]
     picked = [
         events[_first_in_bin(size == extreme.reduceat(size, begins)[bin_of], bin_of)]
         for extreme in (np.minimum, np.maximum)
     ]
-    return np.unique(np.concatenate([*picked, *ends]))
+    return np.unique(np.concatenate([events[:1], *picked, lasts]))
 
 
 def _first_in_bin(is_it: "np.ndarray[Any, np.dtype[np.bool_]]", bin_of: Ints) -> Ints:

@@ -1,6 +1,6 @@
 "use strict";
 // Draws each ledger on a canvas. Names from the run are only ever set as text. Of the rows in view, every pixel column
-// shows those at its least and greatest total, each with all categories as they were then: no state that never was.
+// shows those at its least, greatest and last total, each with all categories as they were then: no state that never was.
 (() => {
   const meta = JSON.parse(document.getElementById("meta").textContent);
 
@@ -43,17 +43,19 @@
     };
     const picked = (width) => {
       const a = before(from), b = before(to), found = [];
-      if (b - a <= 2 * width) { for (let i = a; i <= b; i++) found.push(i); return found; }
+      if (b - a <= 3 * width) { for (let i = a; i <= b; i++) found.push(i); return found; }
       let i = a;
       for (let px = 0; px < width; px++) {
         const edge = from + (to - from) * (px + 1) / width;
         let low = -1, high = -1;
+        const begun = i;
         for (; i <= b && (t[i] < edge || px === width - 1); i++) {
           if (low < 0 || total[i] < total[low]) low = i;
           if (high < 0 || total[i] > total[high]) high = i;
         }
         if (low < 0) continue;
-        if (low === high) found.push(low); else found.push(Math.min(low, high), Math.max(low, high));
+        // The last one too: it is what is held to the next column that has an event.
+        for (const row of new Set([Math.min(low, high), Math.max(low, high), Math.max(i - 1, begun)])) found.push(row);
       }
       if (found[0] !== a) found.unshift(a);
       return found;
