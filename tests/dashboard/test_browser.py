@@ -387,6 +387,11 @@ def test_the_ledger_is_zoomed_and_read_by_the_keyboard_and_the_window_has_a_link
     assert from_ns == 16_500_000
     page.keyboard.press("Shift+ArrowRight")
     expect(page.locator(".tip")).to_contain_text(re.compile(r"allocated \d+\.\d\d MiB"))
+    read = [page.locator(".tip").inner_text()]
+    for _ in range(4):
+        page.keyboard.press("Shift+ArrowRight")
+        read.append(page.locator(".tip").inner_text())
+    assert len(set(read)) == 5  # from moment to moment
     page.wait_for_url("**/memory?*window=16500000%3A26500000*")
     again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
     ledger_drawn(again)
