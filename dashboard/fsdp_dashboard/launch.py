@@ -6,6 +6,7 @@ not imported here, so that a missing extra is one line.
 
 import importlib.util
 import os
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -66,6 +67,17 @@ def command(paths: Sequence[Path | str] = (), *, port: int | None = None, browse
     for host in _ALLOWED_HOSTS:
         words += ["--server.allowedHosts", host]
     return words
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port of this machine."""
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def environment(paths: Sequence[Path | str] = (), *, base: Mapping[str, str] | None = None) -> dict[str, str]:

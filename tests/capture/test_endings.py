@@ -95,7 +95,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path: Path) -> 
     run = load_run(tmp_path / "run")
     assert not run.manifest.complete
     for rank in run.ranks:
-        assert f"rank {rank}: its log has no end (os._exit, or a full disk)" in "\n".join(run.manifest.warnings)
+        assert f"rank {rank}: its log has no end (os._exit, os.exec or a full disk)" in "\n".join(run.manifest.warnings)
         assert memory.conservation(run, rank=rank).category_errors == 0
     assert 0 in [peak.step for peak in memory.peak_of_steps(run, rank=0)]
 

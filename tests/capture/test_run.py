@@ -79,7 +79,7 @@ def test_exit_codes_are_the_scripts_own(tmp_path: Path, end: str, code: int, end
     assert all(not Path(f"/proc/{record.pid}").exists() for record in run.manifest.ranks)
     assert (run.manifest.device_type, run.manifest.versions["torch"]) == ("cpu", version("torch"))
     assert run.manifest.receipt.hook_events > 0
-    no_end = "rank 1: its log has no end (os._exit, or a full disk); what it wrote up to step 2 is kept"
+    no_end = "rank 1: its log has no end (os._exit, os.exec or a full disk); what it wrote up to step 2 is kept"
     killed = "rank 1: its process was killed; what it wrote up to step 2 is kept"
     assert {line for line in run.manifest.warnings if line.startswith("rank 1: its ")} == {
         "exit": set(), "os-exit": {no_end}, "kill": {killed}

@@ -12,6 +12,8 @@ from recording import ROOT, SCRIPTS, fsdp_profile
 from report.samples import check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.commands import build_parser, main
+from fsdp_profile.ingest.manifest import RankRecord
+from fsdp_profile.schema import Ending
 
 SAMPLES = ROOT / "sample_runs"
 FSDP2, DDP = str(SAMPLES / "gpt-fsdp2-2ranks"), str(SAMPLES / "gpt-ddp-2ranks")
@@ -29,6 +31,13 @@ HOSTILE = "<b>|@me `x` [y](http://z)\x1b[31m"
 def test_the_exit_code_is_the_verdict(capsys, options, code):
     assert main(["check", FSDP2, *options]) == code
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_that_was_cut_off_is_said_beside_the_verdict(capsys, tmp_path):
+    run = RunBuilder("cut", path=tmp_path / "cut").step(0, 0, 9).alloc(at=1, size=8)
+    run = run.set(complete=False, ranks=[RankRecord(rank=0, ending=Ending.SIGNAL)]).build()
+    assert main(["check", str(run.path), "--max-peak", "1MiB"]) == 0
+    assert capsys.readouterr().err == f"fsdp-profile: {run.path} is not complete: what is checked is what was seen\n"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import os
+import socket
 import subprocess
 import sys
 from itertools import pairwise
@@ -6,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fsdp_dashboard import launch
+from fsdp_profile.commands import main
 from fsdp_profile.errors import InputError, MissingExtraError
 
 
@@ -72,9 +74,22 @@ def test_launching_imports_neither_streamlit_nor_torch():
     script = """
 import sys
 from fsdp_dashboard import launch
+from fsdp_profile.commands import main
 launch.command()
 print({"streamlit", "torch"} & set(sys.modules))
 """
     environment = launch.environment()
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(capsys):
+    with socket.socket() as taken:
+        taken.bind((launch.HOST, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert main(["dashboard", "--port", str(port)]) == 2
+    assert capsys.readouterr().err == (
+        f"fsdp-profile: --port {port}: taken by another process; choose another, or leave it out\n"
+    )
+    assert launch.is_free(port)

@@ -186,7 +186,7 @@ def _shard_size(run: Run, rank: int) -> int:
 
 def differences(runs: list[Run], base: Run) -> list[str]:
     """Why runs may not be comparable with one of them: each line names one thing that differs."""
-    found = [f"{run.name} is not complete: its peak is what was seen" for run in runs if _was_cut_off(run)]
+    found = [f"{run.name} is not complete: its peak is what was seen" for run in runs if was_cut_off(run)]
     for run in runs:
         if run is base:
             continue
@@ -205,7 +205,7 @@ def differences(runs: list[Run], base: Run) -> list[str]:
     return found
 
 
-def _was_cut_off(run: Run) -> bool:
+def was_cut_off(run: Run) -> bool:
     """A rank of it failed; an imported run's files do not tell."""
     return any(record.ending not in (Ending.COMPLETED, Ending.IMPORTED) for record in run.manifest.ranks)
 

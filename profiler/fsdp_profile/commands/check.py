@@ -43,13 +43,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check; 1 on a breach."""
+    import sys
+
     from fsdp_profile.analysis.check import check
+    from fsdp_profile.analysis.compare import was_cut_off
 
     limits = _limits(args)
     found, baselines = open_run(args.run_path), [open_run(path) for path in args.baseline]
     with damage(found.path):
         report = check(found, limits=limits, baselines=baselines)
     _write(report, args)
+    for run in (found, *baselines):
+        if was_cut_off(run):
+            print(f"fsdp-profile: {run.path} is not complete: what is checked is what was seen", file=sys.stderr)
     if args.json:
         import json
 

@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     import sys
 
     from fsdp_profile.analysis.run import load_run
-    from fsdp_profile.errors import MissingExtraError, UsageError
+    from fsdp_profile.errors import MissingExtraError, OutputError, UsageError
     from fsdp_profile.layout import is_bundle, is_run
 
     if args.port is not None and not 1 <= args.port <= 65535:
@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> int:
         from fsdp_dashboard import launch
     except ImportError as e:
         raise MissingExtraError("the dashboard", "dashboard") from e
+    if args.port is not None and not launch.is_free(args.port):
+        raise OutputError(f"--port {args.port}: taken by another process; choose another, or leave it out")
     for path in args.runs:
         if is_run(path) or is_bundle(path):
             load_run(path)  # a run that cannot be opened is said here, not in the browser

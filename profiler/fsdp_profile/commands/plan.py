@@ -271,7 +271,9 @@ def _remarks(found: Sequence[Simulation]) -> list[str]:
     places = sorted({place for one in found for place in one.made_up})
     if places:
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
-        remarks.append(f"values that nobody computed were read as 0 at {shown}: a branch that hangs on one may differ")
+        remarks.append(
+            f"values that nobody computed were read as 0 at {shown}: a branch that depends on one may differ"
+        )
     return remarks
 
 

@@ -334,12 +334,16 @@ def _warnings(facts: list[RankFacts], world_size: int, exit_codes: dict[int, int
         found += [f"rank {f.rank}: {feature} not recorded: {why}" for feature, why in lost]
         if f.process and f.end is None:
             has_exited = exit_codes.get(f.rank, -1) >= 0
-            why = "its log has no end (os._exit, or a full disk)" if has_exited else "its process was killed"
+            why = "its log has no end (os._exit, os.exec or a full disk)" if has_exited else "its process was killed"
             found.append(f"rank {f.rank}: {why}; what it wrote up to step {f.num_steps} is kept")
     if not facts:
-        found.append(
-            f"none of the {world_size} ranks recorded anything: the script never imported torch, or did not start"
+        # Without exit codes nobody says that the ranks have ended.
+        why = (
+            "the script never imported torch, or did not start"
+            if exit_codes
+            else "they may not have begun to write yet"
         )
+        found.append(f"none of the {world_size} ranks recorded anything: {why}")
     elif not any(f.units for f in facts):
         found.append("nothing distributed was seen: no FSDP or DDP module ran a forward in any rank")
     elif not any(f.num_steps for f in facts):

@@ -2,7 +2,7 @@
 
 [Note: Made-up values] A fake tensor has no data. Where a script asks for a value (`loss.item()`, a sampler's list of
 indices), it gets 0, 0.0 or False; of scalars made from scalars it gets what the operators make of those, so that
-`torch.isfinite(loss)` is true. Every line that asked is kept: a branch that hangs on such a value may go another way.
+`torch.isfinite(loss)` is true. Every line that asked is kept: a branch on such a value may go another way.
 """
 
 import contextlib
