@@ -54,6 +54,7 @@ def test_the_script_s_own_profiler_is_said(tmp_path: Path) -> None:
     assert not load_run(tmp_path / "run").manifest.complete
 
 
+@pytest.mark.slow
 def test_a_recording_that_grows_is_written_inside_a_step_and_still_adds_up(tmp_path: Path) -> None:
     """With no room at all every forward of a micro-batch writes what came before it; the totals go on."""
     script = str(SCRIPTS / "variants.py")

@@ -183,6 +183,7 @@ def test_implicit_prefetch_is_the_default_of_backward(recorded: Recorded) -> Non
         assert marks(recorded(name), step=1) == [*forward, *backward]
 
 
+@pytest.mark.slow
 def test_explicit_prefetch_is_what_the_script_asked_for(tmp_path: Path) -> None:
     assert marks(record("prefetch", tmp_path), step=1) == [
         ("", "FORWARD", ""),

@@ -152,6 +152,7 @@ def test_nonsense_gets_one_line(case: str, capsys: pytest.CaptureFixture[str]) -
     assert why in err
 
 
+@pytest.mark.slow
 def test_verify_records_what_was_planned(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     script = str(ROOT / "examples" / "train_fsdp2.py")
     sizes = ["--dim", "128", "--layers", "4", "--batch", "2", "--seq-len", "32", "--steps", "3"]
