@@ -256,3 +256,25 @@ def _at(spans: list[dict[str, Any]], t: int, key: str) -> Any:
     order = np.argsort(starts, kind="stable")
     i = int(np.searchsorted(starts[order], t, side="right")) - 1
     return spans[order[max(i, 0)]][key]
+
+
+def small_step(**weight: object) -> RunBuilder:
+    """Step 0 of 10 ms: 1 MiB of parameters from before; 2 MiB of activations from 2 to 8 ms, in layers.0.
+
+    `weight` is what else is known of the block of parameters.
+    """
+    ms, mib = 1_000_000, 1 << 20
+    return (
+        RunBuilder("small")
+        .step(-1, 0, 10 * ms)
+        .step(0, 10 * ms, 20 * ms)
+        .phase(Phase.SETUP, 0, 10 * ms, step=-1)
+        .phase(Phase.FORWARD, 10 * ms, 15 * ms)
+        .phase(Phase.BACKWARD, 15 * ms, 20 * ms)
+        .unit("")
+        .unit("layers.0")
+        .span(0, SpanKind.FORWARD, 11 * ms, 15 * ms)
+        .span(1, SpanKind.FORWARD, 12 * ms, 14 * ms)
+        .alloc(at=1 * ms, size=mib, category=Category.SHARDED_PARAM, **weight)
+        .alloc(at=12 * ms, free=18 * ms, size=2 * mib)
+    )

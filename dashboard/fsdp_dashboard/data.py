@@ -69,11 +69,8 @@ class RunFacts:
     @property
     def worst(self) -> RankSummary | None:
         """The rank with the highest peak (the lowest such rank); None without allocator events."""
-        return max(
-            (r for r in self.ranks if r.peak is not None),
-            key=lambda r: (r.peak.allocated_bytes if r.peak else 0, -r.rank),
-            default=None,
-        )
+        peak = ranks.worst_peak(self.ranks)
+        return next((r for r in self.ranks if peak is not None and r.peak is peak), None)
 
 
 def catalogue() -> Catalogue:

@@ -30,54 +30,45 @@ def is_running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_launcher_ends_the_ranks_and_keeps_what_they_wrote(tmp_path: Path, number: int) -> None:
+def interrupted(run_dir: Path, *script: str, number: int, whole_group: bool = False) -> Run:
+    """What is left of a run that got a signal when its window was over; what it says, checked."""
     launcher = subprocess.Popen(
-        [sys.executable, "-m", "fsdp_profile", "run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), TINY,
-         "--steps", "1000000"],
+        [sys.executable, "-m", "fsdp_profile", "run", "--no-kineto", "-o", str(run_dir), *script, "--steps", "1000000"],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=whole_group,
     )  # fmt: skip
     assert launcher.stdout is not None
     for line in launcher.stdout:
         if line.startswith("step 9 "):  # the window is over and written
             break
-    launcher.send_signal(number)
-    _, stderr = launcher.communicate(timeout=120)
-    assert launcher.returncode == 128 + number
-    assert f"fsdp-profile: interrupted by signal {int(number)}; what was recorded is kept" in stderr
-    run = load_run(tmp_path / "run")
-    assert not run.manifest.complete
-    assert_nobody_is_left(run)
-    for rank in run.ranks:
-        assert memory.conservation(run, rank=rank).category_errors == 0
-        assert [peak.step for peak in memory.peak_of_steps(run, rank=rank)] == WINDOW
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_reaches_a_script_that_started_its_ranks(tmp_path: Path, number: int) -> None:
-    launcher = subprocess.Popen(
-        [sys.executable, "-m", "fsdp_profile", "run", "--no-kineto", "-o", str(tmp_path / "run"),
-         str(SCRIPTS / "spawned.py"), "--steps", "1000000"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
-    assert launcher.stdout is not None
-    for line in launcher.stdout:
-        if line.startswith("step 9 "):
-            break
-    if number == signal.SIGINT:  # as a terminal does; sent to it alone a bare mp.spawn waits for its ranks for ever
+    if whole_group:
         os.killpg(launcher.pid, number)
     else:
         launcher.send_signal(number)
     _, stderr = launcher.communicate(timeout=120)
     assert launcher.returncode == 128 + number
     assert f"fsdp-profile: interrupted by signal {int(number)}; what was recorded is kept" in stderr
-    run = load_run(tmp_path / "run")
+    run = load_run(run_dir)
     assert not run.manifest.complete
     assert_nobody_is_left(run)
     for rank in run.ranks:
         assert [peak.step for peak in memory.peak_of_steps(run, rank=rank)] == WINDOW
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_launcher_ends_the_ranks_and_keeps_what_they_wrote(tmp_path: Path, number: int) -> None:
+    run = interrupted(tmp_path / "run", "-n", "2", TINY, number=number)
+    for rank in run.ranks:
+        assert memory.conservation(run, rank=rank).category_errors == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_reaches_a_script_that_started_its_ranks(tmp_path: Path, number: int) -> None:
+    # SIGINT as a terminal sends it; sent to it alone a bare mp.spawn waits for its ranks for ever.
+    is_terminal = number == signal.SIGINT
+    interrupted(tmp_path / "run", str(SCRIPTS / "spawned.py"), number=number, whole_group=is_terminal)
 
 
 @pytest.mark.slow

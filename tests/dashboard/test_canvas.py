@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builder import RunBuilder
+from builder import RunBuilder, small_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from fsdp_dashboard.charts.wire import packed, unpacked
 from fsdp_profile.analysis import stretch
 from fsdp_profile.analysis.memory import peak_of_steps, timeline
 from fsdp_profile.analysis.stretch import run_stretch, step_stretch
-from fsdp_profile.schema import NO_UNIT, Category, Phase, SpanKind
+from fsdp_profile.schema import NO_UNIT, Category, Phase
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -24,21 +24,7 @@ HOSTILE = "<img src=x onerror=alert(1)> $x$"
 
 
 def small():
-    """Step 0 of 10 ms: 1 MiB of parameters from before; 2 MiB of activations from 2 to 8 ms, in layers.0."""
-    return (
-        RunBuilder("small")
-        .step(-1, 0, 10 * MS)
-        .step(0, 10 * MS, 20 * MS)
-        .phase(Phase.SETUP, 0, 10 * MS, step=-1)
-        .phase(Phase.FORWARD, 10 * MS, 15 * MS)
-        .phase(Phase.BACKWARD, 15 * MS, 20 * MS)
-        .unit("")
-        .unit("layers.0")
-        .span(0, SpanKind.FORWARD, 11 * MS, 15 * MS)
-        .span(1, SpanKind.FORWARD, 12 * MS, 14 * MS)
-        .alloc(at=1 * MS, size=MIB, category=Category.SHARDED_PARAM, name="weight", unit=1)
-        .alloc(at=12 * MS, free=18 * MS, size=2 * MIB)
-    )
+    return small_step(name="weight", unit=1)
 
 
 def of_step(run, *, step=0, title="small"):

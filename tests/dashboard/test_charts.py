@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from builder import RunBuilder
+from builder import RunBuilder, small_step
 from hypothesis import given
 from hypothesis import strategies as st
 from plotly.graph_objs import Figure
@@ -22,24 +22,6 @@ from fsdp_profile.schema import Category, Phase, SpanKind, Strategy
 MIB = 1 << 20
 MS = 1_000_000
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** %{x}"
-
-
-def small():
-    """Step 0 of 10 ms: 1 MiB of parameters from before; 2 MiB of activations from 2 to 8 ms, in layers.0."""
-    return (
-        RunBuilder("small")
-        .step(-1, 0, 10 * MS)
-        .step(0, 10 * MS, 20 * MS)
-        .phase(Phase.SETUP, 0, 10 * MS, step=-1)
-        .phase(Phase.FORWARD, 10 * MS, 15 * MS)
-        .phase(Phase.BACKWARD, 15 * MS, 20 * MS)
-        .unit("")
-        .unit("layers.0")
-        .span(0, SpanKind.FORWARD, 11 * MS, 15 * MS)
-        .span(1, SpanKind.FORWARD, 12 * MS, 14 * MS)
-        .alloc(at=1 * MS, size=MIB, category=Category.SHARDED_PARAM)
-        .alloc(at=12 * MS, free=18 * MS, size=2 * MIB)
-    )
 
 
 def panel(run, *, step=0, title="small"):
@@ -62,7 +44,7 @@ def valid(figure):
 
 
 def test_memory_figure_draws_exact_bytes_until_the_end_of_the_step():
-    figure = valid(memory_figure([panel(small().build())]))
+    figure = valid(memory_figure([panel(small_step().build())]))
     activation = trace(figure, "ACTIVATION")
     assert activation["x"].tolist() == [0.0, 2.0, 8.0, 10.0]
     assert activation["y"].tolist() == [0.0, 2.0, 0.0, 0.0]
@@ -71,7 +53,7 @@ def test_memory_figure_draws_exact_bytes_until_the_end_of_the_step():
 
 
 def test_memory_figure_tells_phase_unit_and_categories_at_each_moment():
-    total = trace(memory_figure([panel(small().build())]), "allocated")
+    total = trace(memory_figure([panel(small_step().build())]), "allocated")
     assert total["y"].tolist() == [1.0, 3.0, 1.0, 1.0]
     assert total["hovertemplate"] == "%{customdata}<extra></extra>"
     assert total["customdata"][1].split("<br>") == [
@@ -85,14 +67,14 @@ def test_memory_figure_tells_phase_unit_and_categories_at_each_moment():
 
 
 def test_memory_figure_marks_the_peak():
-    figure = memory_figure([panel(small().build())])
+    figure = memory_figure([panel(small_step().build())])
     mark = trace(figure, "peak")
     assert (mark["x"], mark["y"]) == ([2.0], [3.0])
     assert "<b>peak 3.00 MiB</b>" in [a["text"] for a in figure["layout"]["annotations"]]
 
 
 def test_memory_figure_shows_phases_behind_and_names_those_with_room():
-    builder = small().phase(Phase.OPTIMIZER, 19 * MS, 20 * MS)
+    builder = small_step().phase(Phase.OPTIMIZER, 19 * MS, 20 * MS)
     layout = memory_figure([panel(builder.build())])["layout"]
     assert [(s["x0"], s["x1"]) for s in layout["shapes"]] == [(0.0, 5.0), (5.0, 10.0), (9.0, 10.0)]
     assert [a["text"] for a in layout["annotations"] if not a["showarrow"]] == ["FORWARD", "BACKWARD"]
@@ -100,7 +82,7 @@ def test_memory_figure_shows_phases_behind_and_names_those_with_room():
 
 def test_panels_of_several_runs_share_one_scale_and_one_legend():
     big = RunBuilder("big").step(0, 0, 20 * MS).alloc(at=1, size=8 * MIB).build()
-    figure = valid(memory_figure([panel(big, title="big"), panel(small().build())]))
+    figure = valid(memory_figure([panel(big, title="big"), panel(small_step().build())]))
     layout = figure["layout"]
     assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [0, 8 * HEADROOM]
     # Each panel has its own time: a short step beside a long one is not a sliver.
@@ -120,7 +102,7 @@ def test_the_view_opens_shortly_before_the_first_phase():
         .alloc(at=1, size=4)
         .build()
     )
-    layout = memory_figure([panel(run), panel(small().build())])["layout"]
+    layout = memory_figure([panel(run), panel(small_step().build())])["layout"]
     assert layout["xaxis"]["range"] == [382.0, 1000.0]
     assert layout["xaxis2"]["range"] == [0.0, 10.0]
 
@@ -135,7 +117,7 @@ def test_several_panels_share_the_rows_of_one_figure():
 
 
 def test_categories_without_bytes_are_not_drawn():
-    names = [t["name"] for t in memory_figure([panel(small().build())])["data"]]
+    names = [t["name"] for t in memory_figure([panel(small_step().build())])["data"]]
     assert names == ["SHARDED_PARAM", "ACTIVATION", "allocated", "peak"]
 
 
@@ -241,7 +223,7 @@ def test_the_device_is_drawn_where_it_does_not_squash_the_bars(total, is_drawn):
 
 def test_units_figure_puts_spans_on_the_axis_of_the_memory_curve():
     run = (
-        small()
+        small_step()
         .span(1, SpanKind.UNSHARDED, 11 * MS, 14 * MS, size=MIB)
         .span(1, SpanKind.ALL_GATHER, 11 * MS, 12 * MS, size=MIB, prefetched=True)
         .span(1, SpanKind.RESHARD, 14 * MS, 14 * MS + 1000, size=MIB)
@@ -264,7 +246,7 @@ def test_units_figure_puts_spans_on_the_axis_of_the_memory_curve():
 
 
 def test_the_hover_of_a_gather_says_who_prefetched_it_where_that_is_known():
-    builder = small()
+    builder = small_step()
     for at, by in ((11, "IMPLICIT"), (12, "EXPLICIT"), (13, "")):
         builder.span(1, SpanKind.ALL_GATHER, at * MS, (at + 1) * MS, prefetched=True, prefetch=by)
     run = builder.span(1, SpanKind.ALL_GATHER, 15 * MS, 16 * MS, prefetch="").build()
@@ -275,7 +257,7 @@ def test_the_hover_of_a_gather_says_who_prefetched_it_where_that_is_known():
 
 
 def test_of_too_many_spans_the_longest_are_drawn_and_the_rest_is_counted():
-    builder = small()
+    builder = small_step()
     for i in range(MAX_SPANS + 10):
         builder.span(1, SpanKind.BACKWARD, 15 * MS + i, 15 * MS + 2 * i + 1)
     run = builder.build()
@@ -318,7 +300,7 @@ def test_long_module_paths_keep_their_numbers():
 
 
 def test_hostile_names_reach_a_figure_only_as_text():
-    run = small().unit(HOSTILE).span(2, SpanKind.FORWARD, 12 * MS, 13 * MS).build()
+    run = small_step().unit(HOSTILE).span(2, SpanKind.FORWARD, 12 * MS, 13 * MS).build()
     spans = spans_between(run, rank=0, start_ns=10 * MS, end_ns=20 * MS)
     one = panel(run, title=HOSTILE)
     figures = [
@@ -335,7 +317,7 @@ def test_hostile_names_reach_a_figure_only_as_text():
 
 
 def test_the_legend_names_what_is_drawn():
-    entries = re.findall(r"</span>([^<]+)</span>", legend_html(memory_figure([panel(small().build())])))
+    entries = re.findall(r"</span>([^<]+)</span>", legend_html(memory_figure([panel(small_step().build())])))
     assert entries == ["SHARDED_PARAM", "ACTIVATION"]
 
 

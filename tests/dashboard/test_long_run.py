@@ -5,28 +5,20 @@ The same walk over the sample runs, over some ten thousand events and over 10 mi
 
 import importlib.util
 import re
-import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
+from browsing import CHROMIUM, FLAGS, is_error, is_outside, served
 from playwright.sync_api import expect, sync_playwright
 
-from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.humanize import bytes_text, ns_text, unit_text
 
-CHROMIUM = next((p for p in ("/usr/bin/chromium", shutil.which("chromium")) if p and Path(p).exists()), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 MAX_SENT_BYTES = 2_000_000
 WAIT_MS = 300_000
-PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")  # looked for beside the page's path too; it is not there
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
 
@@ -48,9 +40,9 @@ class Walk:
         self.page, self.address, self.query, self.sent, self.problems = page, address, query, 0, []
         page.on("websocket", lambda ws: ws.on("framereceived", self._count))
         page.on("requestfinished", self._finished)
-        page.on("request", lambda r: self.problems.append(r.url) if self._is_outside(r.url) else None)
+        page.on("request", lambda r: self.problems.append(r.url) if is_outside(r.url) else None)
         page.on("pageerror", lambda e: self.problems.append(str(e)))
-        page.on("console", lambda m: self.problems.append(m.text) if self._is_error(m) else None)
+        page.on("console", lambda m: self.problems.append(m.text) if is_error(m) else None)
 
     def _count(self, payload):
         self.sent += len(payload)
@@ -58,12 +50,6 @@ class Walk:
     def _finished(self, request):
         if request.url.startswith("http") and "/static/" not in request.url:
             self.sent += request.sizes()["responseBodySize"]
-
-    def _is_outside(self, url):
-        return not re.match(r"(https?|wss?)://127\.0\.0\.1[:/]|data:|blob:", url)
-
-    def _is_error(self, message):
-        return message.type == "error" and not PROBE.search(message.location.get("url", ""))
 
     def open(self, path):
         self.sent = 0
@@ -78,36 +64,13 @@ class Walk:
         assert 0 < self.sent <= MAX_SENT_BYTES
 
 
-def serve(path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    words = launch.command([path], port=port, browser=False)
-    process = subprocess.Popen(
-        words, env=launch.environment([path]), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT
-    )
-    address, until = f"http://127.0.0.1:{port}", time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            urllib.request.urlopen(f"{address}/_stcore/health", timeout=2).close()
-            break
-        except OSError:
-            time.sleep(0.1)
-    return address, process
-
-
 @pytest.mark.parametrize("name", ["gpt-fsdp2-2ranks", pytest.param("gpt-ddp-2ranks", marks=pytest.mark.slow)])
 def test_every_page_of_a_sample_run(name):
-    address, process = serve(SAMPLES)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            look_at_every_page(Walk(page, address, query=f"?run={name}"), run_summary(load_run(SAMPLES / name)))
-            browser.close()
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    with served(SAMPLES) as (address, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        look_at_every_page(Walk(page, address, query=f"?run={name}"), run_summary(load_run(SAMPLES / name)))
+        browser.close()
 
 
 @pytest.mark.parametrize(
@@ -120,18 +83,13 @@ def test_every_page_of_a_sample_run(name):
 def test_every_page_of_a_made_up_run(tmp_path, num_events, num_steps):
     run = make_big_run(tmp_path / "made-up", num_events=num_events, num_steps=num_steps)
     told = run_summary(run)
-    address, process = serve(run.path)
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-            walk = Walk(browser.new_page(viewport={"width": 1440, "height": 900}), address)
-            look_at_every_page(walk, told)
-            zoom_the_whole_recording(walk, told, num_events)
-            browser.close()
-        assert "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text()
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
+    with served(run.path) as (address, pid), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        walk = Walk(browser.new_page(viewport={"width": 1440, "height": 900}), address)
+        look_at_every_page(walk, told)
+        zoom_the_whole_recording(walk, told, num_events)
+        browser.close()
+        assert "libtorch" not in Path(f"/proc/{pid}/maps").read_text()
 
 
 def look_at_every_page(walk, told):

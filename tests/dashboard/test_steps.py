@@ -2,36 +2,18 @@
 
 import numpy as np
 import pytest
-from builder import RunBuilder
+from builder import RunBuilder, small_step
 
 from fsdp_profile.analysis.steps import spans_between, step_ledger, units_at
 from fsdp_profile.errors import InputError
-from fsdp_profile.schema import NO_UNIT, NOT_FREED, Category, Phase, SpanKind
+from fsdp_profile.schema import NO_UNIT, NOT_FREED, Category, SpanKind
 
 MIB = 1 << 20
 MS = 1_000_000
 
 
-def small():
-    """Step 0 of 10 ms: 1 MiB of parameters from before; 2 MiB of activations from 2 to 8 ms, in layers.0."""
-    return (
-        RunBuilder("small")
-        .step(-1, 0, 10 * MS)
-        .step(0, 10 * MS, 20 * MS)
-        .phase(Phase.SETUP, 0, 10 * MS, step=-1)
-        .phase(Phase.FORWARD, 10 * MS, 15 * MS)
-        .phase(Phase.BACKWARD, 15 * MS, 20 * MS)
-        .unit("")
-        .unit("layers.0")
-        .span(0, SpanKind.FORWARD, 11 * MS, 15 * MS)
-        .span(1, SpanKind.FORWARD, 12 * MS, 14 * MS)
-        .alloc(at=1 * MS, size=MIB, category=Category.SHARDED_PARAM)
-        .alloc(at=12 * MS, free=18 * MS, size=2 * MIB)
-    )
-
-
 def test_step_ledger_begins_with_what_was_live_before_the_step():
-    found = step_ledger(small().build(), rank=0, step=0)
+    found = step_ledger(small_step().build(), rank=0, step=0)
     assert found.ledger.t_ns.tolist() == [10 * MS, 12 * MS, 18 * MS]
     assert found.ledger.allocated_bytes.tolist() == [MIB, 3 * MIB, MIB]
     assert found.ledger.by_category[Category.ACTIVATION].tolist() == [0, 2 * MIB, 0]
@@ -54,7 +36,7 @@ def test_step_ledger_names_the_steps_that_have_events():
 
 
 def test_units_at_is_the_innermost_open_span():
-    run = small().build()
+    run = small_step().build()
     moments = np.array([10, 11, 12, 13, 14, 15]) * MS
     assert units_at(run, rank=0, t_ns=moments).tolist() == [NO_UNIT, 0, 1, 1, 0, NO_UNIT]
 

@@ -45,8 +45,7 @@ class LedgerPanel:
 def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | None] = ()) -> dict[str, Any]:
     """Everything that the panels show; `windows` is what is in view at first, None: where a panel opens."""
     highest = max(panel.stretch.peak.allocated_bytes for panel in panels)
-    drawn = [name for name in LEVELS if 0 < _most(panels, name) <= MAX_RATIO * highest]
-    above = [name for name in LEVELS if _most(panels, name) > MAX_RATIO * highest]
+    drawn, above = ledger_names(panels), levels_above(panels)
     top = max([highest, *(_most(panels, name) for name in drawn)])
     scale = byte_scale(top)
     whole = panels[0].stretch.step is None

@@ -8,7 +8,7 @@ from fsdp_profile.analysis import across_summary
 from fsdp_profile.analysis.collectives import collective_summary
 from fsdp_profile.analysis.kept import kept_of_run
 from fsdp_profile.analysis.memory import STATES, TRANSIENT, Peak, blocks_at
-from fsdp_profile.analysis.ranks import rank_summaries, worst_rank
+from fsdp_profile.analysis.ranks import rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.steps import unit_names
 from fsdp_profile.analysis.stragglers import Straggler
@@ -98,9 +98,8 @@ def unsharded_at(run: Run, at: Peak) -> tuple[Unsharded, ...]:
 
 
 def _of_tables(run: Run) -> Answers:
-    rank = worst_rank(run)
-    found = next((s.peak for s in rank_summaries(run) if s.rank == rank), None)
-    reported = rank if rank is not None else (run.ranks[0] if run.ranks else None)
+    found = worst_peak(rank_summaries(run))
+    reported = found.rank if found is not None else (run.ranks[0] if run.ranks else None)
     across = across_summary.across_summary(run)
     return Answers(
         peak=found,

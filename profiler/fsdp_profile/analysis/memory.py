@@ -41,6 +41,16 @@ class Timeline:
     event: Ints
     """Row of `memory_samples`."""
 
+    def taken(self, rows: Ints) -> "Timeline":
+        """Some of its rows, in the order given."""
+        by_category = {category: live[rows] for category, live in self.by_category.items()}
+        return Timeline(
+            t_ns=self.t_ns[rows],
+            allocated_bytes=self.allocated_bytes[rows],
+            by_category=by_category,
+            event=self.event[rows],
+        )
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peak:

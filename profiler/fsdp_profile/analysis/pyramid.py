@@ -70,8 +70,13 @@ def between(run: Run, *, rank: int, start_ns: int, end_ns: int, max_rows: int = 
 
 def level_of(run: Run, *, rank: int, events: Ints, bin_events: int = 1) -> Level:
     """The ledger at some events, and what the allocator held then."""
+    return with_allocator(run, memory.timeline_at(run, rank=rank, events=events), rank=rank, bin_events=bin_events)
+
+
+def with_allocator(run: Run, ledger: Timeline, *, rank: int, bin_events: int) -> Level:
+    """A ledger and what the allocator held at its rows; a row before the first event takes that of the first."""
+    events = np.maximum(ledger.event, 0)
     samples = run.table("memory_samples", rank=rank).select(["reserved_bytes", "active_bytes"]).take(pa.array(events))
-    ledger = memory.timeline_at(run, rank=rank, events=events)
     return Level(ledger=ledger, bin_events=bin_events, **_allocator(samples))
 
 

@@ -3,6 +3,7 @@
 A summary is kept beside its rank (kept.py): of a thousand ranks a thousand small files are read, not their tables.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -71,8 +72,14 @@ def rank_summaries(run: Run) -> list[RankSummary]:
 
 def worst_rank(run: Run) -> int | None:
     """The rank with the highest peak over the training steps (the lowest such rank); None without events."""
-    peaks = [found.peak for found in rank_summaries(run) if found.peak is not None]
-    return max(peaks, key=lambda p: (p.allocated_bytes, -p.rank)).rank if peaks else None
+    found = worst_peak(rank_summaries(run))
+    return found.rank if found is not None else None
+
+
+def worst_peak(ranks: Iterable[RankSummary]) -> Peak | None:
+    """The highest peak of some ranks (of equal ones the lowest rank's); None without events."""
+    peaks = [found.peak for found in ranks if found.peak is not None]
+    return max(peaks, key=lambda p: (p.allocated_bytes, -p.rank), default=None)
 
 
 def step_durations_ns(run: Run, *, rank: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":

@@ -10,7 +10,7 @@ from typing import Any
 
 from fsdp_profile import layout
 from fsdp_profile.analysis.kept import kept_before
-from fsdp_profile.analysis.ranks import SUMMARY, RankSummary, rank_summaries
+from fsdp_profile.analysis.ranks import SUMMARY, RankSummary, rank_summaries, worst_peak
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.errors import FsdpProfileError
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
@@ -92,8 +92,7 @@ def saved_against_ddp(rows: Sequence[RunRow]) -> dict[Path, Saved]:
 
 
 def _row(path: Path, manifest: Manifest, ranks: Iterable[RankSummary]) -> RunRow:
-    peaks = [summary.peak for summary in ranks if summary.peak is not None]
-    worst = max(peaks, key=lambda peak: (peak.allocated_bytes, -peak.rank), default=None)
+    worst = worst_peak(ranks)
     if worst is None:
         return RunRow(path=path, manifest=manifest, is_read=True)
     return RunRow(

@@ -87,19 +87,11 @@ def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
     whole = step_ledger(run, rank=rank, step=step)
     total = whole.ledger.allocated_bytes
     rows = kept_rows(total, whole.ledger.t_ns, max_rows=MAX_ROWS)
-    level = pyramid.level_of(run, rank=rank, events=np.maximum(whole.ledger.event[rows], 0))
-    for name, values in (("t_ns", whole.ledger.t_ns), ("allocated_bytes", total)):
-        getattr(level.ledger, name)[0] = values[0]
-    for category, live in level.ledger.by_category.items():  # nothing was recorded before the first event
-        live[0] = whole.ledger.by_category[category][0]
     at = _peak(run, rank, step)
     return Stretch(
         rank=rank, step=step, start_ns=whole.start_ns, end_ns=whole.end_ns,
-        level=Level(
-            ledger=level.ledger,
-            bin_events=1 if len(rows) == len(total) else -(-len(total) // len(rows)),
-            reserved_bytes=level.reserved_bytes,
-            active_bytes=level.active_bytes,
+        level=pyramid.with_allocator(
+            run, whole.ledger.taken(rows), rank=rank, bin_events=-(-len(total) // len(rows))
         ),
         units=whole.units[rows], unit_names=whole.unit_names, phases=whole.phases, steps=(),
         blocks=biggest_blocks(run, rank=rank, first=int(whole.ledger.event[0]), last=int(whole.ledger.event[-1])),

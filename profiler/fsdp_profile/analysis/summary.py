@@ -19,7 +19,7 @@ from fsdp_profile.analysis.host_states import host_states
 from fsdp_profile.analysis.in_flight import in_flight
 from fsdp_profile.analysis.memory import Peak, conservation, peak_of_phases
 from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
-from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_rank
+from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.sites import modules_at, source_lines
 from fsdp_profile.analysis.steps import unit_names
@@ -49,8 +49,7 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
     """The whole document, of plain JSON types. Units, collectives and steps are those of one rank, else the worst."""
     manifest = run.manifest
     ranks = rank_summaries(run)
-    rank = worst_rank(run) if rank is None else rank
-    rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
+    rank = _shown(run, ranks) if rank is None else rank
     collectives = collective_summary(run, rank=rank) if rank is not None else None
     across = across_ranks(run)
     missing = _missing(run, ranks=ranks, rank=rank, collectives=collectives)
@@ -94,10 +93,16 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
 
 def not_recorded(run: Run) -> dict[str, str]:
     """What the whole document says under "not_recorded", without the rest of it: field -> why it is null."""
-    rank = worst_rank(run)
-    rank = rank if rank is not None else (run.ranks[0] if run.ranks else None)
+    ranks = rank_summaries(run)
+    rank = _shown(run, ranks)
     collectives = collective_summary(run, rank=rank) if rank is not None else None
-    return _missing(run, ranks=rank_summaries(run), rank=rank, collectives=collectives)
+    return _missing(run, ranks=ranks, rank=rank, collectives=collectives)
+
+
+def _shown(run: Run, ranks: Sequence[RankSummary]) -> int | None:
+    """The rank with the highest peak, else the first one; None where nobody recorded anything."""
+    found = worst_peak(ranks)
+    return found.rank if found is not None else next(iter(run.ranks), None)
 
 
 def _missing(

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from fsdp_profile.ingest.bins import rows_of_bins
 from fsdp_profile.ingest.live_bytes import Ints, live_bytes
 from fsdp_profile.ingest.tables import numbers
 from fsdp_profile.schema import CATEGORIES
@@ -49,25 +50,7 @@ def level_events(total: Ints) -> list[Ints]:
     kept: Ints = np.arange(len(total))
     width = BIN_EVENTS
     while not levels or len(levels[-1]) > TOP_ROWS:
-        kept = _of_bins(kept, total, width)
+        kept = kept[rows_of_bins(total[kept], kept // width)]
         levels.append(kept)
         width *= FACTOR
     return levels
-
-
-def _of_bins(events: Ints, total: Ints, width: int) -> Ints:
-    """Of some events the least, the greatest and the last of each bin of `width` events, and the first."""
-    begins = np.flatnonzero(np.diff(events // width, prepend=-1))
-    size = total[events]
-    bin_of = np.repeat(np.arange(len(begins)), np.diff(begins, append=len(events)))
-    lasts = events[np.append(begins[1:], len(events)) - 1]
-    picked = [
-        events[_first_in_bin(size == extreme.reduceat(size, begins)[bin_of], bin_of)]
-        for extreme in (np.minimum, np.maximum)
-    ]
-    return np.unique(np.concatenate([events[:1], *picked, lasts]))
-
-
-def _first_in_bin(is_it: "np.ndarray[Any, np.dtype[np.bool_]]", bin_of: Ints) -> Ints:
-    rows = np.flatnonzero(is_it)
-    return rows[np.flatnonzero(np.diff(bin_of[rows], prepend=-1))]
