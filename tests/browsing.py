@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import ConsoleMessage
+from playwright.sync_api import ConsoleMessage, expect
 
 from fsdp_dashboard import launch
 
@@ -24,6 +24,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+expect.set_options(timeout=30_000)  # machines of CI are busy: what is waited for comes, late
 # Opened below the root, streamlit's page looks for the server beside the page's path too; it is not there.
 _PROBE = re.compile(
     r"/(runs|compare|memory|source|units|collectives|ranks|traces|share|whatif)/_stcore/(health|host-config)$"
