@@ -120,7 +120,7 @@ def not_recorded(ref: RunRef) -> dict[str, str]:
 def comparison(refs: Sequence[RunRef]) -> Comparison:
     """The peaks of two or more runs against the one that replicates most."""
     with Damage(", ".join(ref.label for ref in refs)):
-        return _compared(tuple((str(ref.path), ref.stamp) for ref in refs))
+        return _compared(tuple((str(ref.path), ref.stamp, ref.label) for ref in refs))
 
 
 def sharded_first(refs: Sequence[RunRef]) -> list[RunRef]:
@@ -246,8 +246,8 @@ def _answer(
 
 
 @st.cache_data(max_entries=32, show_spinner="Comparing the runs")
-def _compared(keys: tuple[tuple[str, tuple[int, int]], ...]) -> Comparison:
-    return compare([load_run(path) for path, _ in keys])
+def _compared(keys: tuple[tuple[str, tuple[int, int], str], ...]) -> Comparison:
+    return compare([load_run(path).called(label) for path, _, label in keys])
 
 
 class Damage:

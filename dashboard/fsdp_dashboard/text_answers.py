@@ -81,9 +81,13 @@ def unsharded(found: Answers, strategy: Strategy) -> str:
 
 
 def _named(units: Sequence[Unsharded]) -> str:
-    named = [f"{code(unit_text(one.name))} ({bytes_text(one.size_bytes)})" for one in units[:_NAMED_UNITS]]
+    named = [f"{_unit(one.name)} ({bytes_text(one.size_bytes)})" for one in units[:_NAMED_UNITS]]
     more = len(units) - _NAMED_UNITS
     return ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _unit(name: str | None) -> str:
+    return "a unit not recorded" if name is None else code(unit_text(name))
 
 
 def sharding(found: Sharding | None, strategy: Strategy, saved: str | None) -> str:
@@ -107,14 +111,14 @@ def exposed(found: Gathering | None, strategy: Strategy) -> str:
         return f"**None**: {strategy} gathers nothing." if strategy is Strategy.DDP else f"**Not recorded**: {none}."
     if found.exposed_ns is None:
         return (
-            f"All-gathers took **{ns_text(found.total_ns)}**; how much of it was exposed is **not recorded**: no "
-            "kernels or operators were."
+            f"All-gathers of rank {found.rank} took **{ns_text(found.total_ns)}**; how much of it was exposed is "
+            "**not recorded**: no kernels or operators were."
         )
     share = ratio_text(found.exposed_ns / found.total_ns if found.total_ns else None)
     steps = "1 step" if found.num_steps == 1 else f"{found.num_steps:,} steps"
     return (
         f"**{ns_text(found.exposed_ns)} of {ns_text(found.total_ns)}** ({share}) had no compute beside it, over "
-        f"{steps}."
+        f"{steps} of rank {found.rank}."
     )
 
 

@@ -21,7 +21,7 @@ def test_a_newcomers_questions_of_a_sharded_run():
     assert found.unsharded == (Unsharded(name="layers.0", size_bytes=30), Unsharded(name="", size_bytes=8))
     assert found.sharding == Sharding(shards=2, states_bytes=150, transient_bytes=43, activation_bytes=7)
     assert found.sharding.saved_states_bytes == 150
-    assert found.gathering == Gathering(total_ns=8, exposed_ns=2, num_steps=1)
+    assert found.gathering == Gathering(rank=0, total_ns=8, exposed_ns=2, num_steps=1)
     assert (found.late.rank, found.late.wait_caused_ns, found.num_matched) == (1, 4, 1)
 
 
@@ -29,6 +29,12 @@ def test_ddp_shards_and_gathers_nothing():
     run = RunBuilder("ddp", strategy=Strategy.DDP).unit("bucket 0", kind=UnitKind.DDP_BUCKET, shard_size=1)
     found = answers(run.alloc(at=1, size=3).build())
     assert (found.unsharded, found.sharding, found.gathering, found.is_single_rank) == ((), None, None, True)
+
+
+def test_gathered_parameters_of_no_known_unit_are_told_too():
+    run = RunBuilder("unnamed").step(0, 0, 100).unit("a").alloc(at=1, size=2, category=Category.UNSHARDED_PARAM, unit=0)
+    run.alloc(at=2, size=3, category=Category.UNSHARDED_PARAM).alloc(at=3, size=4, category=Category.UNSHARDED_PARAM)
+    assert answers(run.build()).unsharded == (Unsharded(name=None, size_bytes=7), Unsharded(name="a", size_bytes=2))
 
 
 def test_nothing_recorded_has_no_answer():

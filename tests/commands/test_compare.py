@@ -1,10 +1,15 @@
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from builder import RunBuilder
 from report.samples import MIB, check_golden, ddp_run, fsdp2_run
 
+from fsdp_profile.analysis.run import Run
 from fsdp_profile.commands import main
+from fsdp_profile.commands.compare import _labelled
+from fsdp_profile.ingest.manifest import Manifest
 from fsdp_profile.schema import Category, Strategy
 
 
@@ -94,6 +99,39 @@ def test_runs_of_one_name_are_called_by_their_paths(capsys, tmp_path):
     assert (document["runs"], document["baseline"]) == (["a/run", "b/run"], "a/run")
 
 
+def test_of_a_folder_the_runs_without_a_peak_are_left_out_and_named(capsys, tmp_path):
+    for name, size in (("a", 8), ("b", 4)):
+        run_of(tmp_path / name, size=size)
+    empty = RunBuilder("empty", path=tmp_path / "empty").rank(0).build().path
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{")
+    assert main(["compare", str(tmp_path)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith(f"fsdp-profile: left out: {broken}/manifest.json: ")
+    assert lines[1:] == [
+        f"fsdp-profile: left out: {empty}: no allocator events of a training step in it; nothing to compare"
+    ]
+    document = json.loads(compared(capsys, tmp_path, "--json"))
+    assert document["runs"] == ["a", "b"]
+    assert [line.split(":")[0] for line in document["left_out"]] == [f"{broken}/manifest.json", str(empty)]
+    assert main(["compare", str(tmp_path), str(empty)]) == 2  # one that is named must be fit to be compared
+    assert capsys.readouterr().err.startswith(f"fsdp-profile: {empty}: no allocator events")
+    shutil.rmtree(tmp_path / "a")
+    assert main(["compare", str(tmp_path)]) == 2
+    assert "compare needs at least two runs; left out: " in capsys.readouterr().err
+
+
+def test_a_thousand_runs_of_one_name_are_told_apart():
+    manifest = Manifest(name="run", created="", strategy=Strategy.NONE)
+    runs = [Run(path=Path(f"/x/{i % 500}/{i // 500}/run"), manifest=manifest, ranks=()) for i in range(1000)]
+    runs.append(Run(path=Path("/x/0/0/run/deeper"), manifest=manifest, ranks=()))
+    labels = [run.name for run in _labelled(runs)]
+    assert labels[:2] == ["0/0/run", "1/0/run"]
+    assert labels[-1] == "deeper"
+    assert len(set(labels)) == 1001
+
+
 def test_runs_that_differ_are_warned_about(capsys, tmp_path):
     a = run_of(tmp_path / "a", size=8, strategy=Strategy.DDP)
     b = run_of(tmp_path / "b", size=4, versions={"torch": "2.6.0"}, script_args=["--[red]x[/red]"])
@@ -153,6 +191,7 @@ def test_json_is_this_document(capsys, tmp_path):
         "losses": [],
         "why": ["SHARDED_PARAM -30 B against ddp", "ACTIVATION +5 B against ddp"],
         "differences": ["world size: 2 in fsdp2, 1 in ddp"],
+        "left_out": [],
     }
 
 

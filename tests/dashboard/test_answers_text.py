@@ -13,9 +13,9 @@ FSDP2, DDP = Strategy.FSDP2, Strategy.DDP
 FOUND = Answers(
     peak=Peak(rank=3, allocated_bytes=8 * MIB, step=1, phase="BACKWARD", unit=1, unit_name="<b>", t_ns=1, event=1,
               by_category={Category.ACTIVATION: 6 * MIB, Category.SHARDED_PARAM: 2 * MIB}),
-    unsharded=tuple(Unsharded(name=name, size_bytes=MIB) for name in ("a", "", "b", "c", "d", "e")),
+    unsharded=tuple(Unsharded(name=name, size_bytes=MIB) for name in ("a", "", None, "c", "d", "e")),
     sharding=Sharding(shards=4, states_bytes=2 * MIB, transient_bytes=MIB, activation_bytes=6 * MIB),
-    gathering=Gathering(total_ns=4 * MS, exposed_ns=MS, num_steps=1),
+    gathering=Gathering(rank=1, total_ns=4 * MS, exposed_ns=MS, num_steps=1),
     late=Straggler(rank=2, times_last=3, wait_caused_ns=5 * MS, worst_unit="", worst_unit_late_ns=MS, worst_step=0,
                    worst_step_late_ns=MS),
     next_late=None,
@@ -39,11 +39,11 @@ def test_each_question_has_its_answer_and_its_page():
     assert [(one.page, one.answer) for one in found] == [
         ("memory", "**8.00 MiB** on rank 3, in **BACKWARD** of step 1, unit `<b>` at work; the largest part is "
                    "**ACTIVATION**, 6.00 MiB (75.0 %)."),
-        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), `b` (1.00 MiB), `c` (1.00 MiB) and 2 more: **6.00 MiB** of "
-                  "gathered parameters."),
+        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), a unit not recorded (1.00 MiB), `c` (1.00 MiB) and 2 more: "
+                  "**6.00 MiB** of gathered parameters."),
         ("compare", "It saves **1**. Divided over 4 ranks, states take **6.00 MiB** less on each; gathered parameters "
                     "and buffers take **1.00 MiB** back, and activations (6.00 MiB) are not divided."),
-        ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) had no compute beside it, over 1 step."),
+        ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) had no compute beside it, over 1 step of rank 1."),
         ("ranks", "**Rank 2** came last in 3 of 4 matched collectives; the others waited **5.00 ms** for it in sum, "
                   "mostly busy with `(root)`."),
     ]  # fmt: skip
@@ -65,8 +65,9 @@ def test_what_was_not_recorded_says_so():
     assert unsharded(replace(FOUND, sharding=None), FSDP2) == "**Not recorded**: no sharded unit was seen in this run."
     assert sharding(None, FSDP2, None) == NO_BASELINE
     assert exposed(None, FSDP2) == "**Not recorded**: no all-gather was recorded."
-    assert exposed(Gathering(total_ns=MS, exposed_ns=None, num_steps=2), FSDP2) == (
-        "All-gathers took **1.00 ms**; how much of it was exposed is **not recorded**: no kernels or operators were."
+    assert exposed(Gathering(rank=0, total_ns=MS, exposed_ns=None, num_steps=2), FSDP2) == (
+        "All-gathers of rank 0 took **1.00 ms**; how much of it was exposed is **not recorded**: no kernels or "
+        "operators were."
     )
     assert late(BARE, 2) == "**Not recorded**: no collective could be matched across the ranks."
 

@@ -403,7 +403,7 @@ def test_the_overview_answers_a_newcomers_questions(visit, runs):
     expect(main).to_contain_text(f"states take {bytes_text(found.sharding.saved_states_bytes)} less on each")
     gathering = found.gathering
     exposed = f"{ns_text(gathering.exposed_ns)} of {ns_text(gathering.total_ns)}"
-    expect(main).to_contain_text(f"{exposed} (10.0 %) had no compute beside it, over 3 steps")
+    expect(main).to_contain_text(f"{exposed} (10.0 %) had no compute beside it, over 3 steps of rank {gathering.rank}")
     expect(main).to_contain_text("all ranks came at once to all 45 matched collectives")
     page.get_by_test_id("stPageLink").filter(has_text="Units").first.locator("a").click()
     expect(page.get_by_test_id("stHeading").first).to_contain_text("Units")

@@ -20,8 +20,8 @@ from fsdp_profile.schema import Category, CollectiveKind, Strategy, UnitKind
 class Unsharded:
     """A unit whose whole parameters were in memory at a moment."""
 
-    name: str
-    """'' is the root."""
+    name: str | None
+    """'' is the root; None: parameters whose unit is not known."""
     size_bytes: int
 
 
@@ -47,6 +47,7 @@ class Sharding:
 class Gathering:
     """The all-gathers of one rank in its training steps."""
 
+    rank: int
     total_ns: int
     exposed_ns: int | None
     """Of the total, the part with no compute beside it; None when no compute was recorded."""
@@ -89,11 +90,11 @@ def unsharded_at(run: Run, at: Peak) -> tuple[Unsharded, ...]:
     mine = strings(blocks, "category") == Category.UNSHARDED_PARAM.value
     unit, size = numbers(blocks, "unit")[mine], numbers(blocks, "size_bytes")[mine]
     names = unit_names(run, rank=at.rank)
-    found = [
-        Unsharded(name=names[which], size_bytes=int(size[unit == which].sum()))
-        for which in np.unique(unit).tolist()
-        if which in names
-    ]
+    held: dict[str | None, int] = {}
+    for which in np.unique(unit).tolist():
+        name = names.get(which)
+        held[name] = held.get(name, 0) + int(size[unit == which].sum())
+    found = [Unsharded(name=name, size_bytes=size_bytes) for name, size_bytes in held.items()]
     return tuple(sorted(found, key=lambda one: -one.size_bytes))
 
 
@@ -133,4 +134,4 @@ def _gathering(run: Run, rank: int) -> Gathering | None:
         return None
     steps = numbers(run.table("collectives", rank=rank), "step")
     num_steps = len(np.unique(steps[steps >= 0]))
-    return Gathering(total_ns=total.total_ns, exposed_ns=total.exposed_ns, num_steps=num_steps)
+    return Gathering(rank=rank, total_ns=total.total_ns, exposed_ns=total.exposed_ns, num_steps=num_steps)

@@ -88,7 +88,7 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
     """
     if len(runs) < 2:
         raise InputError("compare needs at least two runs; record one more with: fsdp-profile run")
-    peaks = [_worst_peak(run) for run in runs]
+    peaks = [worst_peak(run) for run in runs]
     chosen = runs.index(baseline) if baseline is not None else _baseline(runs)
     base = peaks[chosen]
     compared = [
@@ -131,7 +131,12 @@ def signed(delta_bytes: int) -> str:
     return f"{'+' if delta_bytes > 0 else ''}{bytes_text(delta_bytes)}"
 
 
-def _worst_peak(run: Run) -> Peak:
+def worst_peak(run: Run) -> Peak:
+    """The peak that stands for a run.
+
+    Raises:
+        InputError: no allocator events of a training step in it.
+    """
     rank = worst_rank(run)
     found = memory.peak(run, rank=rank) if rank is not None else None
     if found is None or found.allocated_bytes == 0:

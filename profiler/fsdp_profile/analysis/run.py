@@ -3,11 +3,12 @@
 Opening a run reads one small file; a table is read when asked for and kept while its file is unchanged.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import pyarrow as pa
 
 from fsdp_profile import layout
@@ -45,6 +46,10 @@ class Run:
     def name(self) -> str:
         """Name of the run."""
         return self.manifest.name
+
+    def called(self, name: str) -> "Run":
+        """The same run under a name that tells it from another of its name."""
+        return replace(self, manifest=msgspec.structs.replace(self.manifest, name=name))
 
     def table(self, name: str, *, rank: int) -> pa.Table:
         """One table of one rank, with the columns of schema.TABLES[name]; empty if that source recorded nothing.

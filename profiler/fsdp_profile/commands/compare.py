@@ -1,19 +1,20 @@
 """Compare the peaks of two or more runs: what sharding saves, by category, and why.
 
 Each run stands for its worst rank. The baseline is the run that replicates
-most (DDP first) unless one is named; a folder stands for every run in it.
-With `--json` the comparison is one JSON document: bytes and ratios.
+most (DDP first) unless one is named; a folder stands for every run in it
+that has a peak, and those without one are named. With `--json` the comparison is one JSON document: bytes and ratios.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import InputError
+from fsdp_profile.commands._opening import MAX_NAMED, damage, open_run
+from fsdp_profile.errors import FsdpProfileError, InputError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.compare import ComparedRun, Comparison
@@ -29,16 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare; the exit code says nothing about the result."""
+    import sys
+
     from fsdp_profile.analysis.compare import compare
 
-    runs, baseline = _open(args.run_paths, args.baseline)
-    with damage(runs[0].path.parent):
-        found = compare(runs, baseline=baseline)
+    opened = _open(args.run_paths, args.baseline)
+    with damage(opened.runs[0].path.parent):
+        found = compare(opened.runs, baseline=opened.baseline)
     if args.json:
         import json
 
-        print(json.dumps(_document(found), indent=2, allow_nan=False))
+        print(json.dumps(_document(found, opened.left_out), indent=2, allow_nan=False))
         return 0
+    for line in opened.left_out:
+        print(f"fsdp-profile: left out: {line}", file=sys.stderr)
     from fsdp_profile.report.compare import comparison_report
     from fsdp_profile.report.terminal import console
 
@@ -46,42 +51,71 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _open(paths: Sequence[Path], baseline: Path | None) -> tuple[list[Run], Run | None]:
-    """The runs, each once and under a name of its own, and the one named as baseline."""
-    from fsdp_profile.analysis.run import load_run
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """What is compared."""
+
+    runs: list[Run]
+    """Each once, and under a name of its own."""
+    baseline: Run | None
+    left_out: list[str]
+    """Of the runs found in folders, those that cannot be compared: a line each."""
+
+
+def _open(paths: Sequence[Path], baseline: Path | None) -> _Opened:
+    """The runs: one that is named must be fit to be compared, one that only lies in a folder may be left out."""
     from fsdp_profile.layout import find_runs
 
     chosen = None if baseline is None else open_run(baseline).path
-    found = [path for given in paths for path in sorted(find_runs(given))]
-    by_place = {path.resolve(): path for path in ([] if chosen is None else [chosen]) + found}
-    if len(by_place) == 1 < len(found):
+    is_named: dict[Path, bool] = {} if chosen is None else {chosen: True}
+    num_found = len(is_named)
+    by_place = {path.resolve(): path for path in is_named}
+    for given in paths:
+        for path in sorted(find_runs(given)):
+            num_found += 1
+            path = by_place.setdefault(path.resolve(), path)
+            is_named[path] = is_named.get(path, False) or path == given
+    if len(is_named) == 1 < num_found:
         raise InputError(f"{paths[0]}: the same run is given twice; compare it with another")
-    runs = _labelled([load_run(path) for path in by_place.values()])
-    return runs, None if chosen is None else runs[0]
+    looked_at = [_fit(path, must=must or len(is_named) == 1) for path, must in is_named.items()]
+    left_out = [why for why in looked_at if isinstance(why, str)]
+    runs = _labelled([run for run in looked_at if not isinstance(run, str)])
+    if len(runs) < 2 and left_out:
+        raise InputError(f"compare needs at least two runs; left out: {'; '.join(left_out[:MAX_NAMED])}")
+    return _Opened(runs=runs, baseline=None if chosen is None else runs[0], left_out=left_out)
+
+
+def _fit(path: Path, *, must: bool) -> Run | str:
+    """A run with a peak, or why it is none; its summaries are kept beside it, so this is paid once."""
+    from fsdp_profile.analysis.compare import worst_peak
+    from fsdp_profile.analysis.run import load_run
+
+    try:
+        found = load_run(path)
+        with damage(path):
+            worst_peak(found)
+    except FsdpProfileError as e:
+        if must:
+            raise
+        return str(e)
+    return found
 
 
 def _labelled(runs: list[Run]) -> list[Run]:
     """Runs of the same name are called by the end of their paths that tells them apart."""
-    import dataclasses
+    from collections import Counter
 
-    import msgspec
-
-    names = [run.name for run in runs]
-    labels = [_path_label(run, runs) if names.count(run.name) > 1 else run.name for run in runs]
-    return [
-        dataclasses.replace(run, manifest=msgspec.structs.replace(run.manifest, name=label))
-        for run, label in zip(runs, labels, strict=True)
-    ]
-
-
-def _path_label(run: Run, runs: Sequence[Run]) -> str:
-    parts = run.path.resolve().parts
-    others = [other.path.resolve().parts for other in runs if other is not run]
-    depth = next((n for n in range(1, len(parts)) if all(o[-n:] != parts[-n:] for o in others)), len(parts))
-    return "/".join(parts[-depth:])
+    num_named = Counter(run.name for run in runs)
+    alike = {i: run.path.resolve().parts for i, run in enumerate(runs) if num_named[run.name] > 1}
+    ends = Counter("/".join(parts[-n:]) for parts in alike.values() for n in range(1, len(parts) + 1))
+    labels = {
+        i: next(end for n in range(1, len(parts) + 1) if ends[end := "/".join(parts[-n:])] == 1)
+        for i, parts in alike.items()
+    }
+    return [run.called(labels.get(i, run.name)) for i, run in enumerate(runs)]
 
 
-def _document(found: Comparison) -> dict[str, Any]:
+def _document(found: Comparison, left_out: Sequence[str]) -> dict[str, Any]:
     """The document of `compare --json`. Keys are stable."""
     import dataclasses
 
@@ -107,6 +141,7 @@ def _document(found: Comparison) -> dict[str, Any]:
         "losses": [_losses(c) for c in found.runs if c.losses is not None],
         "why": list(found.why),
         "differences": list(found.differences),
+        "left_out": list(left_out),
     }
 
 
