@@ -42,11 +42,16 @@ PAGES = {
     "share": ONE,
     "whatif": BOTH,
 }
-MANY_RANKS = [("run", GENERATED), ("measure", "made others wait")]
+# Page -> a further picture of it: its name, and what its link asks for.
+MORE = {
+    "memory": ("recording", [*BOTH, ("step", "all")]),
+    "ranks": ("ranks1024", [("run", GENERATED), ("measure", "made others wait")]),
+}
 SIZES = {"wide": (1440, 1150), "phone": (390, 1000)}
 THEMES = ("light", "dark")
 WIDTH_PX = 1080  # of a picture of the desk's size; a phone's stays as it is
 MAX_BYTES = 150_000
+DRAWN = ".js-plotly-plot, .plot[data-paints], [data-testid='stDataFrame'], [data-testid='stTable']"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
 
@@ -81,6 +86,7 @@ def take(runs: list[Path], pages: Sequence[str], folder: Path) -> None:
     )
     address = f"http://127.0.0.1:{port}"
     shots = [(page, page, PAGES[page]) for page in pages]
+    shots += [(page, *MORE[page]) for page in pages if page in MORE]
     try:
         _wait_for(f"{address}/_stcore/health")
         with sync_playwright() as playwright:
@@ -92,8 +98,7 @@ def take(runs: list[Path], pages: Sequence[str], folder: Path) -> None:
                         color_scheme="dark" if theme == "dark" else "light",
                     )
                     window = context.new_page()
-                    more = [("ranks", "ranks1024", MANY_RANKS)] if "ranks" in pages else []
-                    for page, name, query in shots + more:
+                    for page, name, query in shots:
                         _shoot(window, f"{address}/{'' if page == 'overview' else page}?{urlencode(query)}")
                         _save(window.screenshot(), folder / f"{name}_{size}_{theme}.webp")
                     context.close()
@@ -118,7 +123,7 @@ def _generate(path: Path) -> Path:
 
 def _shoot(page: Page, address: str) -> None:
     page.goto(address)
-    page.wait_for_selector(".js-plotly-plot, [data-testid='stDataFrame'], [data-testid='stTable']", timeout=60_000)
+    page.wait_for_selector(DRAWN, timeout=60_000)
     page.wait_for_selector("[data-testid='stStatusWidget']", state="detached", timeout=60_000)
     page.wait_for_timeout(1500)
 

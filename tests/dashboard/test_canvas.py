@@ -110,6 +110,12 @@ def test_the_view_opens_shortly_before_the_first_phase():
     assert drawn(of_step(run))["panels"][0]["opens"] == [382 * MS, 1000 * MS]
 
 
+def test_a_recording_opens_shortly_before_anything_can_be_seen_of_it():
+    run = RunBuilder().step(0, 900 * MS, 1000 * MS).alloc(at=0, size=4).alloc(at=800 * MS, size=1000).build()
+    [whole] = drawn(LedgerPanel(title="late", stretch=run_stretch(run, rank=0)))["panels"]
+    assert (whole["begin"], whole["opens"], whole["end"]) == (0, [794 * MS, 1000 * MS], 1000 * MS)
+
+
 def test_a_long_step_is_sent_with_few_rows_that_all_existed(monkeypatch):
     monkeypatch.setattr(stretch, "MAX_ROWS", 100)
     builder = RunBuilder().step(0, 0, 100_000)

@@ -81,6 +81,14 @@ def test_tags_are_written_beside_the_shown_run(opened, folder):
     assert list(rows(app).loc["ddp", "tags"]) == ["baseline", "night"]
 
 
+def test_tags_that_are_too_long_are_told_not_dropped(opened, folder):
+    app = opened(folder, page="runs", run=["ddp"])
+    next(f for f in app.text_input if f.label == "Tags of this run").input("a, " * 200 + "b" * 41)
+    app.button[-1].click().run()
+    assert [e.value for e in app.error] == [f"`the tag '{'b' * 40}...' is longer than 40 characters`"]
+    assert read_tags(folder / "ddp") == ()
+
+
 def test_what_takes_no_tags_says_so_in_one_line(opened, folder):
     (folder / "one.fsdpz").write_bytes(bundle_bytes(run_rows.load_run(folder / "ddp")))
     app = opened(folder, page="runs", run=["one.fsdpz"])

@@ -12,7 +12,7 @@ import numpy as np
 from fsdp_dashboard.charts.labels import byte_scale
 from fsdp_dashboard.charts.palette import COLOURS, LEVEL_COLOURS, LEVELS, STACK_ORDER
 from fsdp_dashboard.charts.panels import HEADROOM, TELLING_RATIO
-from fsdp_dashboard.charts.stack import opens_ns
+from fsdp_dashboard.charts.stack import opens_ns, shortly_before
 from fsdp_dashboard.charts.wire import Ints, packed
 from fsdp_profile.analysis.memory import Peak
 from fsdp_profile.analysis.pyramid import Level
@@ -27,6 +27,8 @@ PANEL_PX: Final = 280
 SINGLE_PX: Final = 400
 _LABEL_RATIO: Final = 0.12
 """Of the highest line: what the label of a peak takes."""
+_VISIBLE_RATIO: Final = 0.01
+"""Of the peak: less is no line worth opening a recording with."""
 _SAMPLED: Final = "device used"
 
 Window = tuple[int, int]
@@ -142,10 +144,12 @@ def _panel(panel: LedgerPanel, drawn: list[str], *, highest_bytes: int, top_byte
 
 
 def _opens(found: Stretch) -> list[int]:
-    """A step opens shortly before its first phase, a recording as a whole."""
+    """A step opens shortly before its first phase, a recording before anything worth drawing was allocated."""
     end = found.end_ns - found.start_ns
     if found.step is None:
-        return [0, end]
+        ledger = found.level.ledger
+        first = int(np.argmax(ledger.allocated_bytes >= _VISIBLE_RATIO * found.peak.allocated_bytes))
+        return [shortly_before(int(ledger.t_ns[first]) - found.start_ns, whole_ns=end), end]
     return [opens_ns(found.phases or (), start_ns=found.start_ns, end_ns=found.end_ns), end]
 
 

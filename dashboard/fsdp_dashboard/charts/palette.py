@@ -40,7 +40,7 @@ LEVELS: Final = ("active", "reserved", "device used")
 """Lines over the stack, lowest first."""
 
 LEVEL_COLOURS: Final[dict[str, str]] = {
-    "active": COLOURS[Category.ALL_GATHER],
+    "active": COLOURS[Category.OPTIMIZER_STATE],
     "reserved": NEUTRAL,
     "device used": COLOURS[Category.BUFFER],
 }

@@ -98,11 +98,14 @@ def opening_ms(step: StepLedger) -> float:
 
 def opens_ns(phases: Sequence[PhaseSpan], *, start_ns: int, end_ns: int) -> int:
     """The same in ns since the start."""
-    whole = end_ns - start_ns
     begins = [span.start_ns for span in phases if span.phase != Phase.OTHER]
-    before = min(begins) - start_ns if begins else 0
-    opening = before - _MARGIN_RATIO * (whole - before)
-    return round(opening) if opening > _WORTH_RATIO * whole else 0
+    return shortly_before(min(begins) - start_ns if begins else 0, whole_ns=end_ns - start_ns)
+
+
+def shortly_before(first_ns: int, *, whole_ns: int) -> int:
+    """Where a view opens so that what is first seen at `first_ns` is; 0 where little lies before it."""
+    opening = first_ns - _MARGIN_RATIO * (whole_ns - first_ns)
+    return round(opening) if opening > _WORTH_RATIO * whole_ns else 0
 
 
 def peak_mark(step: StepLedger, *, scale: ByteScale, axes: tuple[str, str]) -> tuple[Figure, Figure]:

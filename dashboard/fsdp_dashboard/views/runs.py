@@ -103,7 +103,7 @@ def tagging(refs: Sequence[RunRef]) -> None:
     with st.form(f"tags {of}", border=False):
         told = st.text_input(
             text_runs.tags_of(len(refs)), ", ".join(have[0]) if len(set(have)) == 1 else "", key=f"tags_of {of}",
-            help=text_runs.TAGS, max_chars=400,
+            help=text_runs.TAGS,
         )  # fmt: skip
         if st.form_submit_button("Save tags", icon=":material/sell:"):
             problems = data_runs.set_tags(refs, told)

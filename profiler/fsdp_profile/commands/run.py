@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in _TORCHRUN_NUMBERS:
         parser.add_argument(option, metavar="N", type=int, help="as in torchrun")
     parser.add_argument("script", help="the training script (or module with -m), or a launcher's command: torchrun ...")
-    parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
+    rest = parser.add_argument("script_args", nargs=argparse.REMAINDER, help="its arguments")
+    rest.required = False  # may be empty, so argparse need not ask for it by name
 
 
 def run(args: argparse.Namespace) -> int:
