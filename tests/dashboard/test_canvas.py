@@ -1,14 +1,12 @@
 """What the memory page's own drawing is sent: the rows, exactly; phases, units, levels and blocks; names as text."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from builder import RunBuilder, small_step
 from hypothesis import given
 from hypothesis import strategies as st
 
-import fsdp_dashboard
+from fsdp_dashboard import ledger_component
 from fsdp_dashboard.charts.canvas import MAX_RATIO, LedgerPanel, detail_data, ledger_data, legend_of, levels_above
 from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.charts.panels import HEADROOM
@@ -202,6 +200,6 @@ def test_the_window_of_a_link_goes_along(windows):
 def test_names_go_as_they_are_for_the_script_sets_them_as_text():
     [panel] = drawn(of_step(small().unit(HOSTILE).build(), title=HOSTILE))["panels"]
     assert panel["title"] == panel["units"]["2"] == HOSTILE
-    script = (Path(fsdp_dashboard.__file__).parent / "web" / "ledger.js").read_text(encoding="utf-8")
+    script = ledger_component.script()
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "import("):
         assert way not in script

@@ -1,4 +1,4 @@
-"""What web/ledger.js draws: panels of one or several runs on one scale of bytes, packed.
+"""What web/paint.js draws: panels of one or several runs on one scale of bytes, packed.
 
 Names go as they are: the script sets them as text, never as HTML.
 """

@@ -1,7 +1,7 @@
 """Rows on their way to the browser: columns of whole numbers, packed small enough for a page.
 
 Each column is its differences from row to row as float64 (exact up to 2**53), bytes of equal weight stand together,
-and all of it is deflated: what web/ledger.js unpacks.
+and all of it is deflated: what web/common.js unpacks.
 """
 
 import base64
