@@ -9,21 +9,18 @@ of its events once it was looked at, and that no page sends more than 2 MB or as
 import argparse
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from fsdp_dashboard import launch
+from fsdp_dashboard.serving import served
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SAMPLE: Final = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
@@ -48,30 +45,6 @@ DEEPER: Final = f"""async () => {{
   while (plot.dataset.bin === bin) await new Promise(requestAnimationFrame);
   return performance.now() - begun;
 }}"""
-
-
-@contextmanager
-def served(run: Path) -> Iterator[tuple[str, int]]:
-    """The address of a server that shows a run, and its process."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = int(s.getsockname()[1])
-    words = launch.command([run], port=port, browser=False)
-    process = subprocess.Popen(
-        words, env=launch.environment([run]), stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, cwd=ROOT
-    )
-    try:
-        until = time.monotonic() + 120
-        while time.monotonic() < until:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2).close()
-                break
-            except OSError:
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}", process.pid
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
 
 
 class Traffic:
@@ -188,7 +161,7 @@ def bytes_read(pid: int) -> int:
 
 def measure(browser: Browser, run: Path, rounds: int) -> dict[str, str]:
     """One column of the table."""
-    with served(run) as (address, pid):
+    with served([run], cwd=ROOT) as (address, pid):
         cold = first_content(browser, address)
         sizes = sent(browser, address)
         warm = [first_content(browser, address) for _ in range(rounds)]
@@ -198,7 +171,7 @@ def measure(browser: Browser, run: Path, rounds: int) -> dict[str, str]:
         switches = [page_switch(page) for _ in range(rounds)]
         found = [zooms(page, address) for _ in range(rounds)]
         assert not is_loaded(pid, "libtorch"), "the server loaded torch"
-    with served(run) as (address, pid):  # a new server, after the run was looked at once
+    with served([run], cwd=ROOT) as (address, pid):  # a new server, after the run was looked at once
         before = bytes_read(pid)
         again = first_content(browser, address)
         read = bytes_read(pid) - before

@@ -7,12 +7,9 @@ on two CPU ranks, where the Source page is wanted. The 1,024 ranks are generated
 
 import argparse
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlencode
@@ -20,7 +17,7 @@ from urllib.parse import urlencode
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
-from fsdp_dashboard import launch
+from fsdp_dashboard.serving import served
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -75,37 +72,23 @@ def main(words: Sequence[str] | None = None) -> None:
 def take(runs: list[Path], pages: Sequence[str], folder: Path) -> None:
     """<page>_<size>_<theme>.webp of every page."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = int(s.getsockname()[1])
-    server = subprocess.Popen(
-        launch.command(runs, port=port, browser=False),
-        env=launch.environment(runs),
-        stdout=subprocess.DEVNULL,
-        cwd=ROOT,  # the code is looked for here
-    )
-    address = f"http://127.0.0.1:{port}"
     shots = [(page, page, PAGES[page]) for page in pages]
     shots += [(page, *MORE[page]) for page in pages if page in MORE]
-    try:
-        _wait_for(f"{address}/_stcore/health")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-            for size, (width, height) in SIZES.items():
-                for theme in THEMES:
-                    context = browser.new_context(
-                        viewport={"width": width, "height": height},
-                        color_scheme="dark" if theme == "dark" else "light",
-                    )
-                    window = context.new_page()
-                    for page, name, query in shots:
-                        _shoot(window, f"{address}/{'' if page == 'overview' else page}?{urlencode(query)}")
-                        _save(window.screenshot(), folder / f"{name}_{size}_{theme}.webp")
-                    context.close()
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait(timeout=20)
+    # The code that a run names is looked for where the server runs.
+    with served(runs, cwd=ROOT) as (address, _), sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        for size, (width, height) in SIZES.items():
+            for theme in THEMES:
+                context = browser.new_context(
+                    viewport={"width": width, "height": height},
+                    color_scheme="dark" if theme == "dark" else "light",
+                )
+                window = context.new_page()
+                for page, name, query in shots:
+                    _shoot(window, f"{address}/{'' if page == 'overview' else page}?{urlencode(query)}")
+                    _save(window.screenshot(), folder / f"{name}_{size}_{theme}.webp")
+                context.close()
+        browser.close()
 
 
 def _record(path: Path) -> Path:
@@ -142,18 +125,6 @@ def _save(shot: bytes, path: Path) -> None:
         if path.stat().st_size <= MAX_BYTES:
             return
     raise SystemExit(f"{path}: larger than {MAX_BYTES:,} bytes at the lowest quality")
-
-
-def _wait_for(address: str) -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        try:
-            urllib.request.urlopen(address, timeout=2).close()
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise SystemExit("the server did not start within 60 s")
 
 
 if __name__ == "__main__":

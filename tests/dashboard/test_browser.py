@@ -6,10 +6,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from browsing import CHROMIUM, FLAGS, is_error, is_outside, served
+from browsing import CHROMIUM, FLAGS, is_error, is_outside
 from builder import RunBuilder
 from playwright.sync_api import expect, sync_playwright
 
+from fsdp_dashboard.serving import served
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.answers import answers
 from fsdp_profile.analysis.collectives import collective_summary
@@ -40,7 +41,7 @@ def runs(tmp_path_factory, write_runs):
 @pytest.fixture(scope="module")
 def server(runs):
     """The address of a server that shows the two runs."""
-    with served(runs[0].path.parent) as (address, _):
+    with served([runs[0].path.parent]) as (address, _):
         yield address
 
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from fsdp_dashboard import launch
+from fsdp_dashboard.serving import served
 from fsdp_profile.commands import main
 from fsdp_profile.errors import InputError, MissingExtraError
 
@@ -74,6 +75,7 @@ def test_launching_imports_neither_streamlit_nor_torch():
     script = """
 import sys
 from fsdp_dashboard import launch
+from fsdp_dashboard.serving import served
 from fsdp_profile.commands import main
 launch.command()
 print({"streamlit", "torch"} & set(sys.modules))
@@ -93,3 +95,9 @@ def test_a_port_that_is_taken_is_one_line(capsys):
         f"fsdp-profile: --port {port}: taken by another process; choose another, or leave it out\n"
     )
     assert launch.is_free(port)
+
+
+def test_a_server_that_does_not_start_tells_what_it_said(monkeypatch):
+    monkeypatch.setattr(launch, "command", lambda *_, **__: [sys.executable, "-c", "print('no such page')"])
+    with pytest.raises(RuntimeError, match="the server did not start: no such page"), served([]):
+        pass

@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from browsing import CHROMIUM, FLAGS, is_error, is_outside, served
+from browsing import CHROMIUM, FLAGS, is_error, is_outside
 from playwright.sync_api import expect, sync_playwright
 
+from fsdp_dashboard.serving import served
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.humanize import bytes_text, ns_text, unit_text
@@ -66,7 +67,7 @@ class Walk:
 
 @pytest.mark.parametrize("name", ["gpt-fsdp2-2ranks", pytest.param("gpt-ddp-2ranks", marks=pytest.mark.slow)])
 def test_every_page_of_a_sample_run(name):
-    with served(SAMPLES) as (address, _), sync_playwright() as playwright:
+    with served([SAMPLES]) as (address, _), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         look_at_every_page(Walk(page, address, query=f"?run={name}"), run_summary(load_run(SAMPLES / name)))
@@ -83,7 +84,7 @@ def test_every_page_of_a_sample_run(name):
 def test_every_page_of_a_made_up_run(tmp_path, num_events, num_steps):
     run = make_big_run(tmp_path / "made-up", num_events=num_events, num_steps=num_steps)
     told = run_summary(run)
-    with served(run.path) as (address, pid), sync_playwright() as playwright:
+    with served([run.path]) as (address, pid), sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         walk = Walk(browser.new_page(viewport={"width": 1440, "height": 900}), address)
         look_at_every_page(walk, told)
