@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,10 @@ from recording import ROOT, SCRIPTS, fsdp_profile, torchrun
 from fsdp_profile import layout
 from fsdp_profile.analysis import memory
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.capture.join import job_key
+from fsdp_profile.capture.join import job_key, join_run
 from fsdp_profile.capture.own_launcher import how_it_starts_ranks
 from fsdp_profile.commands._launchers import is_command
+from fsdp_profile.errors import OutputError
 from fsdp_profile.ingest.manifest import read_manifest
 from fsdp_profile.schema import Ending, Strategy
 
@@ -410,3 +413,22 @@ def test_a_script_records_itself_and_tells_its_steps(tmp_path: Path) -> None:
         ],
     ), done.stderr
     assert_whole(load_run(tmp_path / "run"), ranks=1, steps=3, strategy=Strategy.FSDP2)
+
+
+def test_ranks_that_come_at_the_same_moment_join_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another rank of the job puts its files there while this one looks whether the folder is somebody else's."""
+    join = partial(join_run, tmp_path / "run", world_size=2, script="a.py", script_args=[], command=[], key="k")
+    look = Path.iterdir
+
+    def meanwhile(folder: Path) -> Iterator[Path]:
+        monkeypatch.setattr(Path, "iterdir", look)
+        layout.rank_dir(join(), 0).mkdir()
+        return look(folder)
+
+    monkeypatch.setattr(Path, "iterdir", meanwhile)
+    assert join() == tmp_path / "run"
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["manifest.json", "rank_00000"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(OutputError, match="exists and is not empty"):
+        join_run(tmp_path / "other", world_size=2, script="a.py", script_args=[], command=[], key="k")

@@ -129,7 +129,9 @@ def _write_manifest(
     mine.write_text(json.dumps(content, indent=1), encoding="utf-8")
     try:
         ours = (f".{layout.MANIFEST}.", layout.JOB_KEY)
-        if not path.exists() and any(not entry.name.startswith(ours) for entry in run_dir.iterdir()):
+        # Looked at in this order: what another rank of the job puts here comes after the manifest.
+        has_more = any(not entry.name.startswith(ours) for entry in run_dir.iterdir())
+        if has_more and not path.exists():
             raise OutputError(f"{run_dir}: exists and is not empty; choose another folder with -o, or remove it")
         _place(mine, path)
         if _key_of(path) != key:
