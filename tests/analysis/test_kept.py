@@ -55,6 +55,14 @@ def test_a_damaged_answer_is_made_again(run, asked, content):
     assert asked == ["ranks", "ranks", "ranks"]
 
 
+def test_nothing_is_kept_in_the_installed_package(run, monkeypatch):
+    """Uninstalling removes what was installed, and would leave the folders of the sample runs with these files."""
+    monkeypatch.setattr(kept, "_PACKAGE", run.path.parent)
+    first = rank_summaries(run), answers(run)
+    assert not list(run.path.rglob("kept_*"))
+    assert (rank_summaries(run), answers(run)) == first
+
+
 def test_other_tables_or_another_release_make_it_again(run, asked, monkeypatch):
     rank_summaries(run)
     builder = RunBuilder("kept", path=run.path).alloc(at=1, size=4).alloc(at=2, size=1 << 20).step(0, 0, 9)

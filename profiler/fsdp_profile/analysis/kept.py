@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 _MAX_BYTES: Final = 64 << 20
 _CODE: Final = ("analysis", "ingest")
+_PACKAGE: Final = Path(__file__).resolve().parents[1]
+"""Nothing is kept in here: the sample runs of an installation are the installer's, who takes away what he brought."""
 
 
 class _Kept(msgspec.Struct):
@@ -47,7 +49,8 @@ def kept(path: Path, kind: Any, *, made_of: Iterable[Path], compute: Callable[[]
     answer = compute()
     # Asking may have turned a recording into tables: what it was made of is known only now. Where none could be written
     # there is nothing to tell that a log has grown.
-    if any(file.suffix == ".parquet" and file.exists() for file in files):
+    is_ours = not path.resolve().is_relative_to(_PACKAGE)
+    if is_ours and any(file.suffix == ".parquet" and file.exists() for file in files):
         _write(path, _digest(files), answer)
     return answer
 
@@ -124,7 +127,7 @@ def _digest(files: Iterable[Path]) -> str:
 @lru_cache(maxsize=1)
 def _code_digest() -> str:
     """Of the code that gives the answers: another release may answer otherwise."""
-    told, package = hashlib.sha256(), Path(__file__).parents[1]
-    for path in [package / "schema.py", *(p for part in _CODE for p in sorted((package / part).glob("*.py")))]:
+    told = hashlib.sha256()
+    for path in [_PACKAGE / "schema.py", *(p for part in _CODE for p in sorted((_PACKAGE / part).glob("*.py")))]:
         told.update(path.read_bytes())
     return told.hexdigest()
