@@ -74,7 +74,7 @@ def shortened(text: str, *, cells: int, gap: str = "…", among: Sequence[str] =
 def _tail_cells(names: frozenset[str], *, cells: int, gap: str) -> int:
     """How much of the end to keep so that every name stays its own; half, the readable place, where it may be."""
     room: int = max(cells - cell_len(gap), 0)
-    tails = [room // 2, room, *range(room)] if len(names) > 1 else []
+    tails: list[int] = [room // 2, room, *range(room)] if len(names) > 1 else []
     for tail in tails:
         if len({_cut(name, cells=cells, tail=tail, gap=gap) for name in names}) == len(names):
             return tail
