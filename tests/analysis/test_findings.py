@@ -356,6 +356,20 @@ def test_a_rank_that_is_always_late() -> None:
     assert found.saves_ns == 4000
 
 
+def test_a_run_without_memory_has_its_findings_of_time() -> None:
+    run = RunBuilder()
+    for rank in range(2):
+        run.rank(rank).step(0, 0, 1000)
+        run.collective(CollectiveKind.ALL_REDUCE, 400 * rank, 500, group="0", size_bytes=8)
+    assert [(found.rule, found.claim) for found in findings(run.build())] == [
+        (
+            "straggler",
+            "Rank 1 came last in 1 of 1 collectives and made the others wait 0.4 us in sum, 20.0 % of all ranks' "
+            "steps.",
+        )
+    ]
+
+
 def test_a_rank_that_never_came() -> None:
     assert told(late_run(hangs=True), "never-joined").claim == "Rank 1 never joined ALL_GATHER #9 of a in step 0."
 

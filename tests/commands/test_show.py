@@ -7,7 +7,7 @@ from report.samples import MIB, check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile import layout
 from fsdp_profile.commands import main
-from fsdp_profile.ingest.manifest import RankRecord
+from fsdp_profile.ingest.manifest import RankRecord, Receipt
 from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
 
 
@@ -469,3 +469,14 @@ def test_a_rank_whose_folder_is_gone_is_missed(capsys, tmp_path):
         assert main(["show", str(path), *section]) == 0
         said = "".join(capsys.readouterr().out.split())
         assert f"rank1recordedtoo,andwhatitrecordedisnotin{path}" in said
+
+
+def test_what_recording_cost_is_not_told_of_an_imported_run(capsys, tmp_path):
+    run = RunBuilder("theirs", path=tmp_path / "theirs").step(0, 0, 9)
+    run.set(extra={"imported": []}, receipt=Receipt(raw_bytes=2048, convert_ns=3_000_000)).build()
+    told = shown(capsys, tmp_path / "theirs").split("What recording cost")[1]
+    assert [" ".join(line.split()) for line in told.splitlines()[1:4]] == [
+        "in the run not recorded: it was recorded by other means",
+        "imported 2.00 KiB",
+        "after it 3.00 ms to make tables",
+    ]

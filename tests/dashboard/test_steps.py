@@ -41,6 +41,12 @@ def test_units_at_is_the_innermost_open_span():
     assert units_at(run, rank=0, t_ns=moments).tolist() == [NO_UNIT, 0, 1, 1, 0, NO_UNIT]
 
 
+def test_a_gather_issued_ahead_is_not_the_unit_at_work():
+    builder = RunBuilder().step(0, 0, 10).unit("a").unit("b").span(1, SpanKind.BACKWARD, 1, 6)
+    run = builder.span(0, SpanKind.ALL_GATHER, 2, 4, prefetched=True).span(0, SpanKind.ALL_GATHER, 4, 5).build()
+    assert units_at(run, rank=0, t_ns=np.array([1, 2, 3, 4, 5])).tolist() == [1, 1, 1, 0, 1]
+
+
 def test_spans_between_include_one_begun_before_and_end_the_open_ones():
     builder = RunBuilder().step(0, 0, 10).step(1, 10, 20).unit("a")
     builder.span(0, SpanKind.UNSHARDED, 5, NOT_FREED).span(0, SpanKind.FORWARD, 1, 4)

@@ -36,7 +36,7 @@ def text_of(page: str) -> str:
 def test_one_run_has_its_verdict_and_its_sections():
     text = text_of(html_report([load_run(FSDP2)]))
     assert (
-        "Peak 10.98 MiB allocated on rank 0, BACKWARD of step 1, unit layers.1 at work. Most of it: 3.52 MiB "
+        "Peak 10.98 MiB allocated on rank 0, BACKWARD of step 1, unit layers.2 at work. Most of it: 3.52 MiB "
         "OPTIMIZER_STATE, 1.76 MiB SHARDED_PARAM, 1.51 MiB ACTIVATION. UNKNOWN: 0.0 %." in text
     )
     for title in (

@@ -21,6 +21,12 @@ def test_a_name_keeps_its_head_and_its_tail():
     assert printed(Name("short"), width=16) == "short\n"
 
 
+def test_names_that_would_read_the_same_are_cut_elsewhere():
+    names = ["gpt-ddp-2ranks", "gpt-fsdp1-2ranks", "gpt-fsdp2-2ranks", "gpt-fsdp2-no-reshard-2ranks"]
+    told = [shortened(name, cells=14, among=names) for name in names]
+    assert told == ["gpt-ddp-2ranks", "…-fsdp1-2ranks", "…-fsdp2-2ranks", "…eshard-2ranks"]
+
+
 def grid(*, groups: int) -> Grid:
     fields = [[Field(header=f"group {i}", cells=["1.00 MiB", "22.00 MiB"])] for i in range(groups)]
     return Grid(

@@ -1,4 +1,7 @@
-"""Which unit was at work at a moment: the innermost (latest begun) of its open spans."""
+"""Which unit was at work at a moment: the innermost (latest begun) of its open spans.
+
+A gather issued ahead (prefetch) belongs to the unit that waits for it later, not to the one at work meanwhile.
+"""
 
 from typing import Any
 
@@ -32,6 +35,7 @@ def units_at(run: Run, *, rank: int, t_ns: Ints) -> Ints:
     spans = run.table("unit_spans", rank=rank)
     start, end, unit = numbers(spans, "start_ns"), numbers(spans, "end_ns"), numbers(spans, "unit")
     touched = is_kind(spans, *WORK_KINDS) & (start <= t_ns[-1]) & (end > t_ns[0])
+    touched &= ~(is_kind(spans, SpanKind.ALL_GATHER) & numbers(spans, "prefetched").astype(bool))
     # Painted in order of start, so that the latest begun wins; of equal starts the first row does.
     row = np.flatnonzero(touched)
     row = row[np.lexsort((-row, start[row]))]

@@ -22,10 +22,11 @@ _ORDER: Final = (Severity.PROBLEM, Severity.COSTS, Severity.EXPLAINS)
 
 
 def findings(run: Run) -> list[Finding]:
-    """All findings: problems, then what costs most bytes, then what explains; empty without allocator events."""
+    """All findings: problems, then what costs most bytes, then what explains; without a peak those of time only."""
     rank = worst_rank(run)
     found = peak(run, rank=rank) if rank is not None else None
     if found is None or not found.allocated_bytes:
-        return []
-    told = [finding for rule in RULES for finding in rule(run, found)]
+        told = [finding for timed in rules_time.TIMED for finding in timed(run, None)]
+    else:
+        told = [finding for rule in RULES for finding in rule(run, found)]
     return sorted(told, key=lambda f: (_ORDER.index(f.severity), -(f.saves_bytes or 0), -(f.saves_ns or 0)))

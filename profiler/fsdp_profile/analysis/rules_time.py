@@ -24,12 +24,13 @@ MIN_IMBALANCE: Final = 0.05
 """Of the highest peak."""
 
 
-def exposed_gathers(run: Run, peak: Peak) -> Iterator[Finding]:
+def exposed_gathers(run: Run, peak: Peak | None) -> Iterator[Finding]:
     """All-gathers with no compute beside them take much of a step; the first step is left out."""
-    if run.manifest.device_type == "cpu":
+    if run.manifest.device_type == "cpu" or not run.ranks:
         return  # there the host waits for every collective: nothing can overlap
-    spans = {step: found.span_ns for step, found in step_breakdowns(run, rank=peak.rank).items()}
-    rows = exposed_by_step(run, rank=peak.rank).to_pylist()
+    rank = peak.rank if peak is not None else run.ranks[0]
+    spans = {step: found.span_ns for step, found in step_breakdowns(run, rank=rank).items()}
+    rows = exposed_by_step(run, rank=rank).to_pylist()
     exposed: dict[int, int] = {}
     for row in rows:
         if row["kind"] == CollectiveKind.ALL_GATHER.value and row["exposed_ns"] is not None:
@@ -49,11 +50,11 @@ def exposed_gathers(run: Run, peak: Peak) -> Iterator[Finding]:
         action="Prefetch one unit ahead in forward; larger batches or larger units give each gather more to hide "
         "behind; HSDP gathers inside a node.",
         saves_ns=lost,
-        rank=peak.rank,
+        rank=rank,
     )
 
 
-def across(run: Run, peak: Peak) -> Iterator[Finding]:
+def across(run: Run, peak: Peak | None) -> Iterator[Finding]:
     """What matching the collectives of all ranks tells: who is late, and who never came."""
     found = across_summary(run)
     yield from _straggler(run, found)
@@ -129,4 +130,7 @@ def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-RULES: Final = (exposed_gathers, across, imbalance)
+TIMED: Final = (exposed_gathers, across)
+"""Those that ask nothing of memory: they hold for traces without it, too."""
+
+RULES: Final = (*TIMED, imbalance)

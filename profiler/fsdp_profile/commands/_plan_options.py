@@ -18,6 +18,16 @@ _ANY_DEVICE_BYTES = 1 << 30
 _SEARCHES = ("gpus", "batch")
 
 
+_FORMULAS = frozenset(
+    {"recipe", "trainable", "largest_unit", "depth", "bucket_view", "layers", "hidden", "heads", "vocab", "seq",
+     "batch", "ac", "no_flash"}
+)  # fmt: skip
+"""What only formulas look at (`--ac`: the replay of a run, too)."""
+_REPLAY = frozenset({"ac", "batch_ratio", "seq_ratio", "grad_bytes", "accumulate"})
+_VERIFY = frozenset({"verify", "verify_run"})
+_SIMULATION = frozenset({"real", "steps", "output"})
+
+
 def add_general(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--world-size", metavar="N[,N]", default=None, help="ranks (default: 8, or those of the run)")
     parser.add_argument(
@@ -84,6 +94,26 @@ def with_script_words(args: argparse.Namespace) -> argparse.Namespace:
     return args
 
 
+def refuse_foreign(args: argparse.Namespace, script: Sequence[str]) -> None:
+    """Refuse options that what is planned from (a run, a script, formulas) would not look at."""
+    if args.source is not None and script:
+        origin, foreign = "--from RUN with a script", _FORMULAS | _REPLAY
+    elif args.source is not None:
+        origin, foreign = "--from RUN", _FORMULAS - {"ac"}
+    elif script:
+        origin, foreign = "a script", _FORMULAS | _REPLAY | _VERIFY
+    else:
+        origin, foreign = "--params", (_REPLAY | _VERIFY | _SIMULATION) - {"ac"}
+    parser = argparse.ArgumentParser(add_help=False)
+    for add in (add_general, add_formula, add_measured):
+        add(parser)
+    for dest in sorted(foreign):
+        if getattr(args, dest) != parser.get_default(dest):
+            option = f"--{dest.replace('_', '-')}"
+            way_out = f"; if it is the script's, put it behind --: {script[0]} -- {option}" if script else ""
+            raise UsageError(f"{option}: not looked at with {origin}{way_out}")
+
+
 class _OneLine(argparse.ArgumentParser):
     def error(self, message: str) -> Any:
         raise UsageError(f"{message}; see fsdp-profile plan --help")
@@ -125,6 +155,10 @@ def world_for(args: argparse.Namespace, size: int, like: World | None = None) ->
         raise UsageError(f"--as hsdp:{shards}: {shards} does not divide --world-size {size}")
     if shards is not None:
         default = size // shards
+        if args.replicas not in (None, default):
+            raise UsageError(
+                f"--replicas {args.replicas}: --as hsdp:{shards} on {size} ranks makes {default}; give one"
+            )
     return World(size=size, replicas=default if args.replicas is None else args.replicas)
 
 
@@ -148,6 +182,10 @@ def layouts_for(args: argparse.Namespace) -> list[Layout]:
         if shards:
             args.shards = int(shards)
         found.append(known[name])
+    if len({text for text in args.layouts if text.startswith("hsdp")}) > 1:
+        raise UsageError(
+            f"--as {' --as '.join(args.layouts)}: one size of HSDP's shards at a time; plan each by itself"
+        )
     return found
 
 

@@ -103,6 +103,8 @@ def _limits(args: argparse.Namespace) -> Limits:
         raise UsageError("nothing to check: give a limit such as --max-peak 40GiB, or --baseline RUN")
     if limits.slowdown_ratio is not None and not args.baseline:
         raise UsageError("--max-slowdown needs something to be slower than: give --baseline RUN")
+    if args.json and args.markdown == Path("-"):
+        raise UsageError("--json and --markdown - both ask for standard output; give --markdown a file")
     return limits
 
 

@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"the file: {', '.join(ENDINGS)}")
     parser.add_argument("--table", metavar="NAME", help="of .csv, .parquet, .md: which table (default: timeline)")
-    parser.add_argument(
-        "--chart", choices=CHARTS, default="memory", help="of .svg: memory (default), peak, ranks or units"
-    )
+    parser.add_argument("--chart", choices=CHARTS, help="of .svg: memory (default), peak, ranks or units")
     parser.add_argument(
         "--rank", type=int, metavar="R", help="of tables (default: all) and charts (default: highest peak)"
     )
@@ -76,6 +74,17 @@ def _check(args: argparse.Namespace) -> None:
         return
     if not args.output.name.endswith(ENDINGS):
         raise UsageError(f"{args.output}: unknown ending; give one of {', '.join(ENDINGS)}")
+    for option, given, endings in (
+        ("--table", args.table, (".csv", ".parquet", ".md")),
+        ("--chart", args.chart, (".svg",)),
+        ("--rank", args.rank, (".csv", ".parquet", ".md", ".svg")),
+    ):
+        if given is not None and not args.output.name.endswith(endings):
+            raise UsageError(
+                f"{args.output}: {option} is of {', '.join(endings)}; leave it out or choose such an ending"
+            )
+    if args.rank is not None and args.table is None and args.output.suffix == ".md":
+        raise UsageError(f"{args.output}: --rank is of one table; name it with --table")
     if len(args.run_paths) > 1 and args.output.suffix != ".html":
         raise UsageError(f"{args.output}: takes one run; only .html compares two")
     if len(args.run_paths) > 2:
@@ -87,7 +96,7 @@ def _write(runs: Sequence[Run], args: argparse.Namespace) -> int:
     from fsdp_profile.export.formats import exported
 
     ending = max((one for one in ENDINGS if args.output.name.endswith(one)), key=len)
-    content = exported(runs, ending, table=args.table, chart=args.chart, rank=args.rank)
+    content = exported(runs, ending, table=args.table, chart=args.chart or "memory", rank=args.rank)
     return write_file(args.output, [content], overwrite=args.force)
 
 

@@ -22,6 +22,7 @@ from fsdp_profile.commands._plan_options import (
     model_for,
     options_for,
     possible,
+    refuse_foreign,
     target_for,
     with_script_words,
     world_for,
@@ -58,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give --from RUN, or --params, not both")
     if args.search and args.params is None:
         raise UsageError("--search needs --params: it tries many sizes, which only formulas can")
+    if args.source is not None or script or args.params is not None:
+        refuse_foreign(args, script)
     if args.source is not None:
         return _from_run(args, script)
     if script:

@@ -24,7 +24,8 @@ def markdown_report(run: Run) -> str:
     )
     text = [f"# {markdown_text(run.name)}", "", markdown_text(manifest.strategy_detail or str(manifest.strategy)), ""]
     if worst is None or worst.peak is None:
-        text += ["No allocator events of a training step were recorded.", ""]
+        text += ["No allocator events of a training step were recorded.", "", *_findings(run)]
+        text += _collectives(run, run.ranks[0]) if run.ranks else []
     else:
         peak = worst.peak
         unit = f", unit {markdown_text(unit_text(peak.unit_name))} at work" if peak.unit_name is not None else ""

@@ -15,7 +15,6 @@ from fsdp_profile.report.parts import (
     Cell,
     Field,
     Grid,
-    Name,
     heading,
     lines,
     note,
@@ -23,7 +22,13 @@ from fsdp_profile.report.parts import (
     sections,
     shortened,
 )
-from fsdp_profile.report.side_by_side import cost_section, losses_section, phases_section, units_section
+from fsdp_profile.report.side_by_side import (
+    cost_section,
+    losses_section,
+    phases_section,
+    run_names,
+    units_section,
+)
 from fsdp_profile.report.stack import StackedBar
 from fsdp_profile.schema import CATEGORIES, Category, Strategy
 
@@ -118,7 +123,7 @@ def _bars(runs: Sequence[ComparedRun], base: ComparedRun) -> RenderableType:
         Field(header="peak", cells=[bytes_text(c.peak.allocated_bytes) for c in runs]),
         Field(header="", cells=["baseline" if c is base else _change(c) for c in runs], justify="left"),
     ]
-    return Grid(key=[Field(header="run", cells=[Name(c.run.name) for c in runs], justify="left")], groups=[fields])
+    return Grid(key=[Field(header="run", cells=run_names(runs), justify="left")], groups=[fields])
 
 
 def _change(mine: ComparedRun) -> str:
@@ -130,16 +135,20 @@ def _change(mine: ComparedRun) -> str:
 def _table(others: Sequence[ComparedRun], base: ComparedRun) -> Grid:
     held = {c for mine in (base, *others) for c in mine.peak.by_category} | {Category.UNKNOWN}
     rows = [c for c in CATEGORIES if c in held]
-    columns = [[_bytes(base, rows)], *([_bytes(mine, rows), _deltas(mine, rows)] for mine in others)]
+    names = [plain(c.run.name) for c in (base, *others)]
+    columns = [
+        [_bytes(base, rows, names)],
+        *([_bytes(mine, rows, names), _deltas(mine, rows)] for mine in others),
+    ]
     key = category_key(rows, "peak", "rank", "step", "phase", "unit")
     return Grid(key=[*key, *columns[0]], groups=columns[1:], num_totals=5)
 
 
-def _bytes(mine: ComparedRun, rows: Sequence[Category]) -> Field:
+def _bytes(mine: ComparedRun, rows: Sequence[Category], names: Sequence[str]) -> Field:
     found = mine.peak
     cells: list[Cell] = [bytes_text(found.by_category.get(c, 0)) for c in rows]
     cells += [bytes_text(found.allocated_bytes), str(found.rank), str(found.step), found.phase]
-    header = shortened(plain(mine.run.name), cells=HEADER_CELLS)
+    header = shortened(plain(mine.run.name), cells=HEADER_CELLS, among=names)
     unit = unit_cell(found.unit_name)
     short = unit if isinstance(unit, str) else shortened(plain(unit.text), cells=HEADER_CELLS)
     return Field(header=header, cells=[*cells, short])

@@ -146,12 +146,20 @@ def _receipt(run: Run) -> RenderableType:
     cost = run.manifest.receipt
     if not (cost.allocator_events or cost.hook_events or cost.raw_bytes):
         return Group(heading("What recording cost"), Text(_NOT_RECORDED, style="dim"))
+    made = ("after it", f"{ns_text(cost.convert_ns)} to make tables")
+    if "imported" in run.manifest.extra:
+        rows = [
+            ("in the run", f"{_NOT_RECORDED}: it was recorded by other means"),
+            ("imported", bytes_text(cost.raw_bytes)),
+            made,
+        ]
+        return Group(heading("What recording cost"), facts(rows))
     rows = [
         ("events", f"{cost.allocator_events:,} of the allocator, {cost.hook_events:,} of hooks"),
         ("written", bytes_text(cost.raw_bytes)),
         ("in the run", f"{ns_text(cost.flush_ns)} between steps, to stop recording and write (slowest rank)"),
         ("a recorded step", _slowdown(run)),
-        ("after it", f"{ns_text(cost.convert_ns)} to make tables"),
+        made,
     ]
     return Group(heading("What recording cost"), facts(rows))
 

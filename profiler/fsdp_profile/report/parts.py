@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, Protocol
 
 from rich import box
@@ -34,6 +35,8 @@ class Name:
     """A name from a run, in one line; where it does not fit, an ellipsis stands for its middle."""
 
     text: str
+    among: Sequence[str] = ()
+    """Names of its column that it must not read like when shortened."""
 
     @property
     def min_cells(self) -> int:
@@ -42,23 +45,47 @@ class Name:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         gap = "..." if options.ascii_only else "…"
-        yield Text(shortened(plain(self.text), cells=options.max_width, gap=gap), no_wrap=True)
+        among = [plain(name) for name in self.among]
+        yield Text(shortened(plain(self.text), cells=options.max_width, gap=gap, among=among), no_wrap=True)
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(self.min_cells, cell_len(plain(self.text))).with_maximum(options.max_width)
 
 
-def shortened(text: str, *, cells: int, gap: str = "…") -> str:
+def shortened(text: str, *, cells: int, gap: str = "…", among: Sequence[str] = ()) -> str:
     """The text itself, or its head and tail around an ellipsis.
+
+    Args:
+        text: what to shorten.
+        cells: the width it may take.
+        gap: stands for what is left out.
+        among: names shown beside it: the gap is put where it leaves all of them different, if there is such a place.
 
     >>> shortened("layers.12.attention.qkv.weight", cells=16)
     'layers.1….weight'
+    >>> shortened("gpt-fsdp2-2ranks", cells=14, among=["gpt-fsdp1-2ranks", "gpt-fsdp2-2ranks"])
+    '…-fsdp2-2ranks'
     """
+    tail = _tail_cells(frozenset((text, *among)), cells=cells, gap=gap)
+    return _cut(text, cells=cells, tail=tail, gap=gap)
+
+
+@lru_cache(maxsize=64)
+def _tail_cells(names: frozenset[str], *, cells: int, gap: str) -> int:
+    """How much of the end to keep so that every name stays its own; half, the readable place, where it may be."""
+    room: int = max(cells - cell_len(gap), 0)
+    tails: list[int] = [room // 2, room, *range(room)] if len(names) > 1 else []
+    for tail in tails:
+        if len({_cut(name, cells=cells, tail=tail, gap=gap) for name in names}) == len(names):
+            return tail
+    return room // 2
+
+
+def _cut(text: str, *, cells: int, tail: int, gap: str) -> str:
     if cell_len(text) <= cells:
         return text
-    room = max(cells - cell_len(gap), 0)
-    tail = set_cell_size(text[::-1], room // 2)[::-1]
-    return set_cell_size(text, room - room // 2) + gap + tail
+    head = max(cells - cell_len(gap), 0) - tail
+    return set_cell_size(text, head) + gap + set_cell_size(text[::-1], tail)[::-1]
 
 
 class Drawn(Protocol):

@@ -46,6 +46,12 @@ def units_section(found: Comparison) -> RenderableType | None:
     )
 
 
+def run_names(runs: Sequence[ComparedRun]) -> list[Cell]:
+    """A column of the runs' names, told apart where they are shortened."""
+    names = tuple(c.run.name for c in runs)
+    return [Name(name, among=names) for name in names]
+
+
 def cost_section(runs: Sequence[ComparedRun]) -> RenderableType | None:
     """What a step of each run moves and how long it takes."""
     costs = [c.cost for c in runs]
@@ -59,7 +65,7 @@ def cost_section(runs: Sequence[ComparedRun]) -> RenderableType | None:
         Field(header="exposed", cells=[ns_text(cost.exposed_ns) for cost in costs]),
         Field(header="of step", cells=[_percent(cost.exposed_ratio) for cost in costs]),
     ]
-    key = [Field(header="run", cells=[Name(c.run.name) for c in runs], justify="left")]
+    key = [Field(header="run", cells=run_names(runs), justify="left")]
     remark = "median of the steps after the first, slowest rank"
     return Group(heading("Per step", remark), Grid(key=key, groups=[fields]))
 
@@ -96,11 +102,13 @@ def _by_step(told: Sequence[tuple[str, Agreement]]) -> Grid:
         Field(header="step", cells=[str(step) for step, _ in steps]),
         Field(header="loss", cells=[f"{loss:.6f}" for _, loss in steps]),
     ]
-    groups = []
+    groups, names = [], [plain(name) for name, _ in told]
     for name, mine in told:
         by_step = {step.step: f"{step.difference:.1e}" if step.difference else "0" for step in mine.steps}
         cells: list[Cell] = [by_step.get(step, "") for step, _ in steps]
-        groups.append([Field(header=f"max diff {shortened(plain(name), cells=HEADER_CELLS)}", cells=cells)])
+        groups.append(
+            [Field(header=f"max diff {shortened(plain(name), cells=HEADER_CELLS, among=names)}", cells=cells)]
+        )
     return Grid(key=key, groups=groups)
 
 
@@ -113,7 +121,8 @@ def _table(found: Comparison, rows: Sequence[Row], what: str, names: Sequence[Ce
 
 
 def _sizes(found: Comparison, rows: Sequence[Row], which: int) -> Field:
-    header = shortened(plain(found.runs[which].run.name), cells=HEADER_CELLS)
+    names = [plain(c.run.name) for c in found.runs]
+    header = shortened(names[which], cells=HEADER_CELLS, among=names)
     sizes = [row.sizes_bytes[which] for row in rows]
     return Field(header=header, cells=["-" if size is None else bytes_text(size) for size in sizes])
 
