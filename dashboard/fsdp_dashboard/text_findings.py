@@ -9,6 +9,7 @@ from fsdp_profile.analysis.why_not_smaller import Reason
 from fsdp_profile.humanize import bytes_text, ns_text
 
 WORST_RANK: Final = "Of the worst rank's peak. What each saves does not add up."
+OF_TIME: Final = "No memory was recorded: only the rules of time were asked."
 NO_FINDINGS: Final = "No rule applies to this run."
 MARKS: Final = {
     Severity.PROBLEM: ":red-badge[problem]",

@@ -9,7 +9,7 @@ from fsdp_profile import layout
 from fsdp_profile.analysis.finding import Finding, Severity
 from fsdp_profile.analysis.findings import findings
 from fsdp_profile.layout import packaged
-from fsdp_profile.schema import Category, SpanKind, Strategy
+from fsdp_profile.schema import Category, CollectiveKind, SpanKind, Strategy
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -121,6 +121,15 @@ def test_a_run_without_findings_says_so(opened, tmp_path):
 def test_a_run_without_a_peak_has_no_findings(opened, tmp_path):
     app = opened(RunBuilder("bare", path=tmp_path / "bare").rank(0).build().path)
     assert "Findings" not in said(app)
+
+
+def test_a_run_without_a_peak_has_findings_of_time(opened, tmp_path):
+    run = RunBuilder("traces", path=tmp_path / "traces")
+    for rank in range(2):
+        run.rank(rank).step(0, 0, 1000).collective(CollectiveKind.ALL_REDUCE, 400 * rank, 500, group="0", size_bytes=8)
+    app = opened(run.build().path)
+    assert labels(app)[0].startswith(":orange-badge[costs] Rank 1 came last in 1 of 1 collectives")
+    assert "No memory was recorded: only the rules of time were asked." in [caption.value for caption in app.caption]
 
 
 def test_damage_that_only_the_findings_meet_leaves_the_peak(opened, make_run):

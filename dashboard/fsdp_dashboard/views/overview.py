@@ -55,9 +55,9 @@ def page() -> None:
         compared(measured)
     answered(measured)
     by_category(measured)
-    for ref, _ in measured:
+    for ref, run in runs:
         with parts.told(ref.label):
-            findings(ref, is_alone=len(measured) == 1)
+            findings(ref, has_peak=run.worst is not None, is_alone=len(runs) == 1)
     about(runs)
     parts.onward(chosen, on_overview=True)
 
@@ -188,12 +188,15 @@ def compared(runs: Runs) -> None:
         parts.figure(drawn, key="composition", alt="The peak of each run by category, on one scale")
 
 
-def findings(ref: RunRef, *, is_alone: bool) -> None:
-    """What the run says about itself, and why one that shards is not smaller."""
+def findings(ref: RunRef, *, has_peak: bool, is_alone: bool) -> None:
+    """What the run says about itself, and why one that shards is not smaller; without a peak what there is of time."""
     found, reasons = data_findings.findings(ref), data_findings.why_not_smaller(ref)
+    if not has_peak and not found:
+        return
     label = None if is_alone else ref.label
     parts.section("Findings", label)
-    st.caption(text_findings.WORST_RANK if found else text_findings.NO_FINDINGS)
+    about_them = text_findings.WORST_RANK if has_peak else text_findings.OF_TIME
+    st.caption(about_them if found else text_findings.NO_FINDINGS)
     lines = text_findings.told(found)
     each_opens(lines[:MAX_FINDINGS])
     if len(lines) > MAX_FINDINGS:

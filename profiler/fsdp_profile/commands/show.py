@@ -106,7 +106,7 @@ class _Reader:
             part = ranks_report(ranks, self._across())
         elif section == "findings":
             tests = self._ask(lambda run, *, rank: why_not_smaller(run), None) or []
-            part = findings_report(self._findings(), tests)
+            part = findings_report(self._findings(), tests, has_peak=rank is not None)
         elif rank is not None:
             part = {"memory": self._memory, "units": self._units, "collectives": self._collectives}[section](rank)
         else:

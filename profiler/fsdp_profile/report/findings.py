@@ -19,9 +19,10 @@ _STYLES: Final = {Severity.PROBLEM: FAILURE, Severity.COSTS: WARNING, Severity.E
 _WORDS: Final = {Severity.PROBLEM: "problem", Severity.COSTS: "costs", Severity.EXPLAINS: "explains"}
 
 
-def findings_report(found: Sequence[Finding], tests: Sequence[Reason] = ()) -> RenderableType:
+def findings_report(found: Sequence[Finding], tests: Sequence[Reason] = (), *, has_peak: bool = True) -> RenderableType:
     """All of them, then why the run is not smaller (the four tests of a run that shards)."""
-    title = heading("Findings", f"worst rank's peak; each rule is explained in {DOCS}")
+    of_what = "worst rank's peak" if has_peak else "of time only: no memory was recorded"
+    title = heading("Findings", f"{of_what}; each rule is explained in {DOCS}")
     if not found:
         title = Group(title, Text("none: no rule applies to this run", style=QUIET))  # type: ignore[assignment]
     return sections([title, *map(_one, found), _why_not_smaller(tests) if tests else None])
