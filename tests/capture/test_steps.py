@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.capture.steps import _NOT_COMING, StepTracker
 
 
 class Loop:
@@ -42,6 +42,38 @@ def test_two_optimizers_that_alternate_make_one_step() -> None:
         loop.step(1)
     # The first cycle is known once the first optimizer steps again; from then on each end is told at once.
     assert len(loop.ends) == 3
+
+
+def test_a_model_built_anew_has_steps_of_its_own() -> None:
+    loop = Loop(1)
+    loop.step(0)
+    loop.step(0)
+    loop.optimizers[0] = type("Optimizer", (), {})()
+    loop.tracker.created(loop.optimizers[0])
+    for expected in (3, 4):
+        loop.step(0)
+        assert len(loop.ends) == expected
+
+
+def test_an_optimizer_that_no_longer_steps_is_not_waited_for() -> None:
+    loop = Loop(1)
+    loop.step(0)
+    loop.optimizers.append(type("Optimizer", (), {})())
+    loop.tracker.created(loop.optimizers[1])
+    for _ in range(_NOT_COMING):
+        loop.step(1)
+    assert len(loop.ends) == 1  # it may be a critic
+    for expected in (3, 4, 5):
+        loop.step(1)
+        assert len(loop.ends) == expected
+
+
+def test_a_critic_of_five_steps_is_one_step_with_its_generator() -> None:
+    loop = Loop(2)
+    for expected in (5, 7, 8, 9):  # the generator is not known before it steps
+        for which in (0, 0, 0, 0, 0, 1):
+            loop.step(which)
+        assert len(loop.ends) == expected
 
 
 def test_an_optimizer_inside_another_counts_once() -> None:

@@ -1,9 +1,10 @@
 """Optimizer steps found without the script's help.
 
 [Note: When a step ends] One optimizer: after its step(). Several (a GAN): after the last of the cycle, which is
-known once the first of them steps again; the first cycle's end is then told in hindsight. An optimizer inside
-another (ZeRO, wrappers) counts as one, one inside backward counts at the next forward or zero_grad, and a step
-that a GradScaler skipped ends at `GradScaler.update`.
+known once the first of them steps again; the first cycle's end is then told in hindsight. One that is gone (the model
+was built anew), or that does not come for long while others step, is of no cycle. An optimizer inside another (ZeRO,
+wrappers) counts as one, one inside backward counts at the next forward or zero_grad, and a step that a GradScaler
+skipped ends at `GradScaler.update`.
 """
 
 import weakref
@@ -11,6 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from fsdp_profile.capture.recorder import now
+
+_NOT_COMING = 16
+"""So often an optimizer steps again before the rest of its cycle is not waited for: a critic takes five steps or so."""
 
 Boundary = Callable[[int], None]
 """Called at the end of a step, outside any open record_function of Optimizer.step, with the end in ns."""
@@ -28,8 +32,10 @@ class StepTracker:
         self.is_by_hand = False
         """The script says itself where its steps end: optimizers do not count."""
         self._cycle_known = False
-        self._cycle: set[int] = set()
-        self._seen: set[int] = set()
+        self._cycle: dict[int, weakref.ref[Any]] = {}
+        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._num_again = 0
+        """Steps of optimizers that have stepped in this cycle already."""
         self._pending = False
         self._last_end_ns = 0
         self._scaler_saw_step = True
@@ -41,9 +47,11 @@ class StepTracker:
     def step_begins(self, optimizer: Any) -> None:
         """Before optimizer.step."""
         self.depth += 1
-        if self.depth == 1 and not self._cycle_known and id(optimizer) in self._seen:
-            self._cycle_known, self._cycle = True, set(self._seen)
-            self._end_step(self._last_end_ns)
+        if self.depth == 1 and id(optimizer) in self._seen:
+            self._num_again += 1
+            if not self._cycle_known or self._num_again >= _NOT_COMING:
+                self._cycle_known, self._cycle = True, dict(self._seen)
+                self._end_step(self._last_end_ns)
 
     def step_ends(self, optimizer: Any, *, in_backward: bool) -> None:
         """After optimizer.step, its record_function still open."""
@@ -55,12 +63,13 @@ class StepTracker:
         if in_backward:
             self._pending = True
             return
-        self._seen.add(id(optimizer))
+        self._seen[id(optimizer)] = self._last
         if not self._cycle_known and len(self._optimizers) == 1:
-            self._cycle_known, self._cycle = True, {id(optimizer)}
+            self._cycle_known = True
         if self._cycle_known:
-            self._cycle.add(id(optimizer))
-            self._pending = self._seen >= self._cycle
+            self._cycle[id(optimizer)] = self._last
+            self._cycle = {number: member for number, member in self._cycle.items() if member() is not None}
+            self._pending = self._seen.keys() >= self._cycle.keys()
 
     def nothing_follows(self) -> None:
         """A cycle of optimizers that was never seen to begin again was whole, and so was a step inside backward."""
@@ -95,5 +104,6 @@ class StepTracker:
     def _end_step(self, end_ns: int) -> None:
         self._pending = False
         self._seen.clear()
+        self._num_again = 0
         if not self.is_by_hand:
             self._on_boundary(end_ns)
