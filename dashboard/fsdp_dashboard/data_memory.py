@@ -45,7 +45,7 @@ class FirstUse:
 def failures(ref: RunRef, run: RunFacts) -> Failures:
     """What failed; of a run that came to its end nothing was fatal, of an imported one its end is not known."""
     found: list[PostMortem] = ask(postmortem.post_mortems, ref)
-    is_its_end = not run.manifest.complete or "imported" in run.manifest.extra
+    is_its_end = not run.manifest.complete or run.manifest.is_imported
     return Failures(fatal=tuple(found) if is_its_end else (), caught=0 if is_its_end else len(found))
 
 

@@ -42,7 +42,7 @@ def source_lines(ref: RunRef, *, peak: Peak) -> SourceLines | None:
 
 def why_no_lines(run: RunFacts) -> str:
     """Why a run tells no lines."""
-    if "imported" in run.manifest.extra:
+    if run.manifest.is_imported:
         return "the files that were imported have no Python stacks of allocations; record with --stacks"
     return "record with --stacks"
 

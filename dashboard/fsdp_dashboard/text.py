@@ -168,7 +168,7 @@ def as_list(lines: list[str]) -> str:
 def receipt_facts(run: RunFacts) -> list[tuple[str, str]]:
     """What recording cost, measured."""
     cost = run.manifest.receipt
-    if "imported" in run.manifest.extra:
+    if run.manifest.is_imported:
         return [("recorded", "by other means: cost not recorded"), ("imported", bytes_text(cost.raw_bytes))]
     return [
         ("recorded", f"{cost.allocator_events:,} allocator, {cost.hook_events:,} hook events"),

@@ -6,10 +6,10 @@ The baseline is the run that replicates most (DDP first); a reduction is against
 from dataclasses import dataclass, field
 from typing import Final
 
-from fsdp_profile.analysis import memory, side_by_side
+from fsdp_profile.analysis import side_by_side
 from fsdp_profile.analysis.losses import Agreement, agreement
 from fsdp_profile.analysis.memory import STATES, Peak
-from fsdp_profile.analysis.ranks import worst_rank
+from fsdp_profile.analysis.ranks import rank_summaries, worst_peak, worst_rank
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.side_by_side import Row, StepCost
 from fsdp_profile.errors import InputError
@@ -88,7 +88,7 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
     """
     if len(runs) < 2:
         raise InputError("compare needs at least two runs; record one more with: fsdp-profile run")
-    peaks = [worst_peak(run) for run in runs]
+    peaks = [comparable_peak(run) for run in runs]
     chosen = runs.index(baseline) if baseline is not None else _baseline(runs)
     base = peaks[chosen]
     compared = [
@@ -131,14 +131,13 @@ def signed(delta_bytes: int) -> str:
     return f"{'+' if delta_bytes > 0 else ''}{bytes_text(delta_bytes)}"
 
 
-def worst_peak(run: Run) -> Peak:
+def comparable_peak(run: Run) -> Peak:
     """The peak that stands for a run.
 
     Raises:
         InputError: no allocator events of a training step in it.
     """
-    rank = worst_rank(run)
-    found = memory.peak(run, rank=rank) if rank is not None else None
+    found = worst_peak(rank_summaries(run))
     if found is None or found.allocated_bytes == 0:
         raise InputError(f"{run.path}: no allocator events of a training step in it; nothing to compare")
     return found

@@ -72,7 +72,7 @@ class Run:
             except OutputError:  # full or read-only: the tables live in memory
                 return _cached_tables(self.path, rank, log.stat().st_mtime_ns).get(name, empty_table(name))
         if not path.exists():
-            if name in _ALWAYS and "imported" not in self.manifest.extra and _is_converted(self.path, rank):
+            if name in _ALWAYS and not self.manifest.is_imported and _is_converted(self.path, rank):
                 raise InputError(f"{path}: the table is missing, and so is what it was made of; record the run again")
             return empty_table(name)
         status = path.stat()

@@ -108,7 +108,7 @@ def in_pauses(run: Run, collectives: pa.Table, calls: pa.Table, offset_ns: dict[
     start, late_ns, number = (collectives.column(name).to_numpy() for name in ("start_ns", "late_ns", "collective"))
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
     waited, lated = np.zeros(calls.num_rows, np.int64), np.zeros(len(start), np.int64)
-    if "imported" in run.manifest.extra:
+    if run.manifest.is_imported:
         return waited, lated
     of, begins, waits = (calls.column(name).to_numpy() for name in ("collective", "start_ns", "wait_ns"))
     by_number = np.argsort(number, kind="stable")

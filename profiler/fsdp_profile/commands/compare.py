@@ -87,13 +87,13 @@ def _open(paths: Sequence[Path], baseline: Path | None) -> _Opened:
 
 def _fit(path: Path, *, must: bool) -> Run | str:
     """A run with a peak, or why it is none; its summaries are kept beside it, so this is paid once."""
-    from fsdp_profile.analysis.compare import worst_peak
+    from fsdp_profile.analysis.compare import comparable_peak
     from fsdp_profile.analysis.run import load_run
 
     try:
         found = load_run(path)
         with damage(path):
-            worst_peak(found)
+            comparable_peak(found)
     except FsdpProfileError as e:
         if must:
             raise

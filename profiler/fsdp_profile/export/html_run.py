@@ -304,7 +304,7 @@ def _rest(page: RunPage) -> str:
         f"{cost.allocator_events:,} allocator events and {cost.hook_events:,} hook events; {ns_text(cost.flush_ns)} "
         f"between steps to write {bytes_text(cost.raw_bytes)}; {ns_text(cost.convert_ns)} after the run to make tables."
     )
-    if "imported" in manifest.extra:
+    if manifest.is_imported:
         receipt = f"Not recorded: the run was imported ({bytes_text(cost.raw_bytes)} in {ns_text(cost.convert_ns)})."
     elif cost.bare_step_ns is not None:
         receipt += (

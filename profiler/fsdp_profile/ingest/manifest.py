@@ -97,6 +97,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Every rank came to its end (Ending.COMPLETED) and all that was recorded could be read."""
     extra: dict[str, Any] = {}
 
+    @property
+    def is_imported(self) -> bool:
+        """Others recorded it: what recording cost and how it ended are not known."""
+        return "imported" in self.extra
+
 
 _MAX_MANIFEST_BYTES = 64 << 20  # a manifest of 100,000 ranks stays under this
 

@@ -48,7 +48,7 @@ def overview_report(found: Overview) -> RenderableType:
     """The whole page."""
     run, rank = found.run, found.rank
     shown = next((r for r in found.ranks if r.rank == rank), None)
-    is_its_end = not run.manifest.complete or "imported" in run.manifest.extra
+    is_its_end = not run.manifest.complete or run.manifest.is_imported
     failed = postmortem_report(found.post_mortems) if is_its_end else None
     caught = len(found.post_mortems) if failed is None else 0
     parts: list[RenderableType | None] = [failed, _header(found), lost_folders(run)]
@@ -147,7 +147,7 @@ def _receipt(run: Run) -> RenderableType:
     if not (cost.allocator_events or cost.hook_events or cost.raw_bytes):
         return Group(heading("What recording cost"), Text(_NOT_RECORDED, style="dim"))
     made = ("after it", f"{ns_text(cost.convert_ns)} to make tables")
-    if "imported" in run.manifest.extra:
+    if run.manifest.is_imported:
         rows = [
             ("in the run", f"{_NOT_RECORDED}: it was recorded by other means"),
             ("imported", bytes_text(cost.raw_bytes)),

@@ -92,7 +92,7 @@ def _stragglers(late: Sequence[Straggler]) -> Grid:
 def endings(run: Run) -> Text:
     """How the run ended: one line when complete, else the ranks and why, in red."""
     records, world_size = run.manifest.ranks, run.manifest.world_size
-    if "imported" in run.manifest.extra:
+    if run.manifest.is_imported:
         if run.manifest.complete:
             return Text(f"not told: {_counted(len(records))} imported")
         return Text("NOT COMPLETE\nimported from files of which a part is missing: see the warnings", style=FAILURE)
