@@ -18,12 +18,12 @@ from typing import Final
 import psutil
 import torch
 
-from fsdp_profile.analysis.compare import compare
-from fsdp_profile.analysis.memory import peak
-from fsdp_profile.analysis.ranks import worst_rank
-from fsdp_profile.analysis.replicated import replicated_estimate
+from fsdp_profile.analysis.compare.peaks import compare
+from fsdp_profile.analysis.compare.replicated import replicated_estimate
+from fsdp_profile.analysis.memory.ledger import peak
+from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.humanize import bytes_text, ratio_text
+from fsdp_profile.core.humanize import bytes_text, ratio_text
 
 SCRIPT: Final = Path(__file__).resolve().parent / "scripts" / "forward_backward.py"
 HEAD_WIDTH: Final = 64

@@ -14,11 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.parquet as pq
 
-from fsdp_profile import layout
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
-from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
-from fsdp_profile.ingest.tables import make_table
-from fsdp_profile.schema import (
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import (
     CATEGORIES,
     NO_UNIT,
     NOT_FREED,
@@ -32,6 +29,9 @@ from fsdp_profile.schema import (
     Strategy,
     UnitKind,
 )
+from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
+from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
+from fsdp_profile.ingest.tables import make_table
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

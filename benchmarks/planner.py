@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks.scripts.ledger_cells import DTYPES, WRAPS
 from benchmarks.scripts.ledger_row import _without_scratch
 
-from fsdp_profile.analysis.memory import peak
+from fsdp_profile.analysis.memory.ledger import peak
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.errors import FsdpProfileError
+from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.plan.calibrate import Target, calibrated, predict
+from fsdp_profile.plan.formulas.strategies import Layout, World
 from fsdp_profile.plan.measured import layout_of, world_of
-from fsdp_profile.plan.simulate import Simulation, simulate, simulated_row
-from fsdp_profile.plan.strategies import Layout, World
+from fsdp_profile.plan.simulate.simulation import Simulation, simulate, simulated_row
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = ROOT / "benchmarks" / "scripts" / "ledger_cell.py"

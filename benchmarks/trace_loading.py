@@ -100,7 +100,7 @@ def measure(reader: str, path: Path) -> tuple[float, int]:
         import numpy as np
         import pyarrow as pa
 
-        from fsdp_profile.ingest.kineto import read_trace
+        from fsdp_profile.ingest.kineto.reader import read_trace
 
         pa.array(np.zeros(1))  # imports what Arrow imports on first use
         before = memory_bytes("VmRSS")

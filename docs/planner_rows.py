@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fsdp_profile.plan.activations import Checkpointing, Transformer, activation_bytes
-from fsdp_profile.plan.deepspeed import Offload, zero2_needs, zero3_needs
-from fsdp_profile.plan.formulas import ModelSize, Options, PlanRow, plan_row
-from fsdp_profile.plan.recipes import Recipe, find_recipe
-from fsdp_profile.plan.strategies import Layout, World
+from fsdp_profile.plan.formulas.activations import Checkpointing, Transformer, activation_bytes
+from fsdp_profile.plan.formulas.costs import ModelSize, Options, PlanRow, plan_row
+from fsdp_profile.plan.formulas.deepspeed import Offload, zero2_needs, zero3_needs
+from fsdp_profile.plan.formulas.recipes import Recipe, find_recipe
+from fsdp_profile.plan.formulas.strategies import Layout, World
 
 PAGE = Path(__file__).with_name("planner.md")
 BEGIN, END = "<!-- published numbers: begin -->", "<!-- published numbers: end -->"

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile import layout
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
-from fsdp_profile.ingest.tables import make_table, write_table
-from fsdp_profile.schema import (
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import (
     NO_UNIT,
     NOT_FREED,
     TABLES,
@@ -28,6 +26,8 @@ from fsdp_profile.schema import (
     Strategy,
     UnitKind,
 )
+from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
+from fsdp_profile.ingest.tables import make_table, write_table
 
 
 class RunBuilder:

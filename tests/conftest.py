@@ -1,11 +1,19 @@
 """Fixtures for all tests: each example recorded once per session."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from recording import EXAMPLES, NUM_STEPS, RECORDINGS, TRAFFIC_RECORDINGS, fsdp_profile
 
+from fsdp_profile.analysis.cache import ENV_CACHE
 from fsdp_profile.analysis.run import Run, load_run
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cached answers of a test stay in its own folder."""
+    monkeypatch.setenv(ENV_CACHE, str(tmp_path / "answers"))
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 import fsdp_profile
 from fsdp_profile.commands import build_parser, main, verbs
-from fsdp_profile.schema import CATEGORIES, TABLES
+from fsdp_profile.core.schema import CATEGORIES, TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT, ROOT / "sample_runs", ROOT / "examples", ROOT / "docs")

@@ -1,101 +1,60 @@
-"""Who may import whom. A floor that is not listed may import only the standard library."""
+"""Who may import whom: one table of floors and rooms, and no circles anywhere.
+
+A row of ALLOWED is a package or a module; the longest row that a file's name begins with holds for it. `Floors and
+rooms` that a row names may be imported, with all that is in them.
+"""
 
 import ast
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROFILER, DASHBOARD = ROOT / "profiler" / "fsdp_profile", ROOT / "dashboard" / "fsdp_dashboard"
-BASE = {f"fsdp_profile.{name}" for name in ("schema", "errors", "layout", "humanize", "colours")}
-FLOORS = ("capture", "ingest", "analysis", "plan", "report", "export", "commands")
+SOURCES = (ROOT / "profiler", ROOT / "dashboard")
 FRAMES = {"numpy", "pyarrow", "msgspec"}
-FORMULAS = {
-    "__init__.py",
-    "activations.py",
-    "deepspeed.py",
-    "devices.py",
-    "formulas.py",
-    "recipes.py",
-    "search.py",
-    "strategies.py",
-}
-PLAN = BASE | FRAMES | {"fsdp_profile.plan", "fsdp_profile.analysis", "fsdp_profile.ingest"}
+P, D = "fsdp_profile", "fsdp_dashboard"
+CORE = f"{P}.core"
+CAPTURE, INGEST, ANALYSIS, PRESENT = f"{P}.capture", f"{P}.ingest", f"{P}.analysis", f"{P}.present"
+RENDER, EXPORT, PLAN, COMMANDS = f"{P}.render", f"{P}.export", f"{P}.plan", f"{P}.commands"
 
-ALLOWED = {
-    PROFILER / "schema.py": set(),
-    PROFILER / "errors.py": set(),
-    PROFILER / "layout.py": {"fsdp_profile.errors"},
-    PROFILER / "humanize.py": set(),
-    PROFILER / "machine.py": {"fsdp_profile.humanize", "fsdp_profile.schema", "psutil", "pynvml"},
-    PROFILER / "colours.py": {"fsdp_profile.schema"},
-    PROFILER / "capture": BASE | {"fsdp_profile.capture", "torch", "pynvml", "psutil"},
-    PROFILER / "ingest": BASE | FRAMES | {"fsdp_profile.ingest", "isal"},
-    PROFILER / "analysis": BASE | FRAMES | {"fsdp_profile.analysis", "fsdp_profile.ingest", "hta"},
-    **{PROFILER / "plan" / name: BASE | {"fsdp_profile.plan"} for name in FORMULAS},
-    **{PROFILER / "plan" / name: PLAN for name in ("calibrate.py", "measured.py", "simulate.py")},
-    # What runs inside a simulated rank's own process.
+ALLOWED: dict[str, set[str]] = {
+    CORE: {CORE},
+    CAPTURE: {CORE, CAPTURE, "torch", "pynvml", "psutil"},
+    INGEST: {CORE, INGEST, *FRAMES, "isal"},
+    ANALYSIS: {CORE, INGEST, ANALYSIS, *FRAMES, "hta"},
+    PRESENT: {CORE, ANALYSIS, PRESENT, *FRAMES},
+    RENDER: {CORE, ANALYSIS, INGEST, PRESENT, RENDER, *FRAMES},
+    f"{RENDER}.terminal": {CORE, ANALYSIS, PRESENT, PLAN, CAPTURE, f"{RENDER}.terminal", "rich"},
+    EXPORT: {CORE, INGEST, ANALYSIS, PRESENT, RENDER, EXPORT, *FRAMES},
+    f"{PLAN}.formulas": {CORE, f"{PLAN}.formulas"},
+    PLAN: {CORE, INGEST, ANALYSIS, PLAN, *FRAMES},
     **{
-        PROFILER / "plan" / name: BASE | {"fsdp_profile.plan", "fsdp_profile.capture", "torch"}
-        for name in ("simulated_rank.py", "storage_log.py", "fake_world.py", "loaders.py", "made_up.py", "no_cuda.py")
+        # What runs inside the process of a simulated rank.
+        f"{PLAN}.simulate.{name}": {CORE, CAPTURE, PLAN, "torch"}
+        for name in ("rank_process", "storage_log", "fake_process_group", "data_loaders", "placeholder_values",
+                     "no_cuda")
     },
-    PROFILER / "report": BASE
-    | {f"fsdp_profile.{name}" for name in ("machine", "report", "analysis", "plan")}
-    | {"rich"},
-    PROFILER / "export": BASE
-    | FRAMES
-    | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")},
-    PROFILER / "commands": BASE
-    | {f"fsdp_profile.{floor}" for floor in FLOORS}
-    | {"fsdp_dashboard", "fsdp_profile.machine", "rich", "msgspec", "torch"},
-    PROFILER / "notebook.py": BASE
-    | FRAMES
-    | {f"fsdp_profile.{floor}" for floor in ("export", "report", "analysis", "ingest")}
-    | {"pandas"},
-    PROFILER / "pytest_plugin.py": {"pytest", "fsdp_profile.analysis", "fsdp_profile.errors", "fsdp_profile.humanize"},
-    DASHBOARD / "charts": BASE
-    | {"fsdp_profile.analysis", "fsdp_dashboard.charts", "plotly", "numpy", "pandas", "pyarrow"},
-    DASHBOARD / "views": BASE - {"fsdp_profile.layout"} | {"streamlit", "fsdp_dashboard"},
-    DASHBOARD / "app.py": BASE - {"fsdp_profile.layout"} | {"streamlit", "fsdp_dashboard"},
-    DASHBOARD / "state.py": {"streamlit", "fsdp_dashboard.data"},
-    DASHBOARD / "launch.py": {"fsdp_profile.errors", "fsdp_profile.layout"},
-    DASHBOARD / "text.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest"},
-    DASHBOARD / "tables.py": BASE
-    | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"},
-    DASHBOARD / "parts.py": BASE | {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis"},
-    **{
-        DASHBOARD / name: BASE | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pyarrow",
-                                  "fsdp_dashboard"}
-        for name in ("data_answers.py", "data_collectives.py", "data_compare.py", "data_findings.py", "data_memory.py",
-                     "data_ranks.py", "data_runs.py", "data_source.py", "data_traces.py", "data_units.py")
-    },
-    **{
-        DASHBOARD / name: BASE
-        | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.ingest", "numpy", "pandas", "pyarrow"}
-        for name in ("tables_collectives.py", "tables_compare.py", "tables_memory.py", "tables_runs.py",
-                     "tables_share.py",
-                     "tables_source.py")
-    },
-    **{
-        DASHBOARD / name: BASE | {"fsdp_dashboard", "fsdp_profile.analysis"}
-        for name in ("text_answers.py", "text_compare.py", "text_findings.py", "text_memory.py", "text_runs.py",
-                     "text_source.py")
-    },
-    DASHBOARD / "source_file.py": set(),
-    DASHBOARD / "view_ledger.py": {"streamlit", "fsdp_dashboard"},
-    DASHBOARD / "ledger_component.py": {"streamlit"},
-    DASHBOARD / "data_share.py": {"streamlit", "fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.export"},
-    DASHBOARD / "data_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.analysis", "fsdp_profile.plan"},
-    DASHBOARD / "tables_whatif.py": BASE | {"fsdp_dashboard", "pyarrow"},
-    DASHBOARD / "text_whatif.py": BASE | {"fsdp_dashboard", "fsdp_profile.plan"},
-    DASHBOARD / "data.py": BASE
-    | {"streamlit", "fsdp_profile.analysis", "fsdp_profile.plan", "fsdp_profile.export", "fsdp_profile.ingest", "numpy",
-       "pandas", "pyarrow", "fsdp_dashboard"},
+    COMMANDS: {P, D, "rich", "msgspec", "torch"},
+    f"{P}.__main__": {COMMANDS},
+    f"{P}.api": {P, *FRAMES, "pandas"},
+    f"{P}.pytest_plugin": {CORE, ANALYSIS, "pytest"},
+    f"{D}.launch": {CORE},
+    f"{D}.state": {f"{D}.data", "streamlit"},
+    f"{D}.charts": {CORE, ANALYSIS, f"{D}.charts", *FRAMES, "plotly", "pandas"},
+    D: {CORE, INGEST, ANALYSIS, PRESENT, PLAN, EXPORT, D, *FRAMES, "streamlit", "plotly", "pandas"},
 }  # fmt: skip
+
+MODULES = {
+    ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+    for root in SOURCES
+    for path in sorted(root.rglob("*.py"))
+}
 
 
 def imports_of(path: Path) -> set[str]:
+    """Modules that a file imports anywhere, also inside functions."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -103,29 +62,54 @@ def imports_of(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             base = node.module or ""
-            found |= {f"{base}.{alias.name}" for alias in node.names} if base == "fsdp_profile" else {base}
+            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in MODULES else base for alias in node.names}
     return found
 
 
-@pytest.mark.parametrize("floor", ALLOWED, ids=lambda p: str(p.relative_to(ROOT)))
-def test_a_floor_imports_only_what_stands_below_it(floor: Path) -> None:
-    files = [floor] if floor.suffix else sorted(floor.rglob("*.py"))
-    assert files, f"{floor} is gone: correct the table"
-    for path in files:
-        for name in imports_of(path):
-            if name.split(".")[0] in sys.stdlib_module_names:
-                continue
-            prefixes = {name[:i] for i in range(len(name) + 1) if i == len(name) or name[i : i + 1] == "."}
-            # Importing the package itself, for its version and place, allows none of what is in it.
-            is_package = name in {"fsdp_profile", "fsdp_profile.__version__"}
-            allowed = is_package or any(prefix in ALLOWED[floor] for prefix in prefixes)
-            assert allowed, f"{path.relative_to(ROOT)} imports {name}"
+def is_below(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
 
 
-def test_every_file_of_the_planner_is_in_the_table() -> None:
-    assert {path.name for path in (PROFILER / "plan").glob("*.py")} == {
-        path.name for path in ALLOWED if path.parent == PROFILER / "plan"
-    }
+@pytest.mark.parametrize("module", [name for name in MODULES if name not in {P, D}])
+def test_a_module_imports_only_what_stands_below_it(module: str) -> None:
+    rows = [row for row in ALLOWED if is_below(module, row)]
+    assert rows, f"{module} is in no row of the table"
+    allowed = ALLOWED[max(rows, key=len)]
+    for name in imports_of(MODULES[module]) - {P}:  # the package itself: for its version and its place
+        if name.split(".")[0] not in sys.stdlib_module_names:
+            assert any(is_below(name, package) for package in allowed), f"{module} imports {name}"
+
+
+def test_every_row_of_the_table_is_of_something() -> None:
+    for row in ALLOWED:
+        assert any(is_below(name, row) for name in MODULES), f"{row} is gone: correct the table"
+
+
+def _room(module: str) -> str:
+    """The room a module stands in: the package inside a floor, or the module itself directly on the floor."""
+    parts = module.split(".")
+    return ".".join(parts[:3])
+
+
+def test_rooms_do_not_import_each_other_in_a_circle() -> None:
+    needs: dict[str, set[str]] = defaultdict(set)
+    for module, path in MODULES.items():
+        for name in imports_of(path) & set(MODULES) - {P}:
+            is_face = MODULES[name].name == "__init__.py" and not imports_of(MODULES[name])
+            if not is_face and _room(module) != _room(name):
+                needs[_room(module)].add(_room(name))
+    while leaves := {room for room in needs if not needs[room] & set(needs)}:
+        for room in leaves:
+            del needs[room]
+    assert not needs, f"a circle is among: {sorted(needs)}"
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    needs = {name: (imports_of(path) & set(MODULES)) - {name, P} for name, path in MODULES.items()}
+    while leaves := {name for name in needs if not needs[name] & set(needs)}:
+        for name in leaves:
+            del needs[name]
+    assert not needs, f"a circle is among: {sorted(needs)}"
 
 
 def test_the_source_roots_are_no_packages() -> None:

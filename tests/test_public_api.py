@@ -5,7 +5,7 @@ import sys
 
 import fsdp_profile
 from fsdp_profile.commands import verbs
-from fsdp_profile.schema import CATEGORIES, TABLES
+from fsdp_profile.core.schema import CATEGORIES, TABLES
 
 
 def test_the_package_exports_its_version_and_the_door_for_notebooks() -> None:

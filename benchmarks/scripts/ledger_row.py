@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from benchmarks.scripts.ledger_cells import Cell
 
-from fsdp_profile import layout
-from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.humanize import bytes_text
-from fsdp_profile.ingest.capture_log import read_capture_log
-from fsdp_profile.ingest.communication import transport_ends_ns, with_handed_over
-from fsdp_profile.ingest.pairing import pair_cpu_events
+from fsdp_profile.core import layout
+from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.core.schema import Category
+from fsdp_profile.ingest.rank.capture_log import read_capture_log
+from fsdp_profile.ingest.rank.communication import transport_ends_ns, with_handed_over
+from fsdp_profile.ingest.rank.pairing import pair_cpu_events
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import Category
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

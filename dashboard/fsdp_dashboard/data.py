@@ -1,6 +1,6 @@
 """The one doorway from the pages to a run. Every answer is cached by path, time and size of the manifest.
 
-A run that cannot be read raises one of fsdp_profile.errors, whatever is wrong with its files.
+A run that cannot be read raises one of fsdp_profile.core.errors, whatever is wrong with its files.
 """
 
 import contextlib
@@ -14,18 +14,23 @@ import pyarrow as pa
 import streamlit as st
 
 from fsdp_dashboard.launch import ENV_RUNS
-from fsdp_profile import layout
-from fsdp_profile.analysis import memory, ranks, steps, summary, units
-from fsdp_profile.analysis.compare import Comparison, compare
-from fsdp_profile.analysis.kept import kept_of_run
-from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.analysis.ranks import RankSummary
+from fsdp_profile.analysis import summary
+from fsdp_profile.analysis.cache import cached_of_run
+from fsdp_profile.analysis.compare.peaks import Comparison, compare
+from fsdp_profile.analysis.memory import ledger
+from fsdp_profile.analysis.memory import step_ledger as steps
+from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.analysis.memory.step_ledger import StepLedger
+from fsdp_profile.analysis.ranks import overview as ranks
+from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.analysis.steps import StepLedger
-from fsdp_profile.analysis.units import UnitSummary
-from fsdp_profile.errors import FsdpProfileError, InputError
+from fsdp_profile.analysis.spans import recorded
+from fsdp_profile.analysis.units import summaries as units
+from fsdp_profile.analysis.units.summaries import UnitSummary
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import FsdpProfileError, InputError
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.ingest.manifest import Manifest
-from fsdp_profile.schema import Strategy
 
 MAX_COMPARED: Final = 4
 """Runs shown beside each other when nobody chose."""
@@ -169,7 +174,7 @@ def peak(ref: RunRef, *, rank: int, step: int | None = None) -> Peak:
     Raises:
         InputError: no allocator events there.
     """
-    found: Peak | None = ask(memory.peak, ref, rank=rank, step=step)
+    found: Peak | None = ask(ledger.peak, ref, rank=rank, step=step)
     if found is None:
         where = "the training steps" if step is None else f"step {step}"
         raise InputError(f"rank {rank} has no allocator events in {where}; choose another rank or step")
@@ -183,7 +188,7 @@ def biggest_blocks(ref: RunRef, *, rank: int, event: int) -> pa.Table:
 
 def unit_names(ref: RunRef, *, rank: int) -> dict[int, str]:
     """Unit number -> its name."""
-    found: dict[int, str] = ask(steps.unit_names, ref, rank=rank)
+    found: dict[int, str] = ask(recorded.unit_names, ref, rank=rank)
     return found
 
 
@@ -195,7 +200,7 @@ def unit_summaries(ref: RunRef, *, rank: int) -> list[UnitSummary]:
 
 def spans_between(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> pa.Table:
     """What the units did in a stretch of time."""
-    return ask(steps.spans_between, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
+    return ask(recorded.spans_between, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
 
 
 def step_durations_ns(ref: RunRef, *, rank: int) -> list[int]:
@@ -216,7 +221,7 @@ def longest(runs: Sequence[tuple[RunRef, RunFacts]]) -> tuple[int, int]:
 
 
 def _not_recorded(run: Run) -> dict[str, str]:
-    return kept_of_run(run, "not_recorded", dict[str, str], compute=lambda: summary.not_recorded(run))
+    return cached_of_run(run, "not_recorded", dict[str, str], compute=lambda: summary.not_recorded(run))
 
 
 def _manifest(run: Run) -> Manifest:
@@ -224,7 +229,7 @@ def _manifest(run: Run) -> Manifest:
 
 
 def _biggest_blocks(run: Run, *, rank: int, event: int) -> pa.Table:
-    return memory.blocks_at(run, rank=rank, event=event).slice(0, MAX_BLOCKS)
+    return ledger.blocks_at(run, rank=rank, event=event).slice(0, MAX_BLOCKS)
 
 
 def ask(question: Callable[..., Any], ref: RunRef, **arguments: int | None) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import fsdp_profile
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, MissingExtraError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError, MissingExtraError
 
 ENV_RUNS: Final = "FSDP_PROFILE_RUNS"
 """Where the server looks for runs: paths joined by os.pathsep, each a run or a folder of runs."""

@@ -13,13 +13,13 @@ from fsdp_dashboard.charts.labels import MINUS, ByteScale, byte_scale
 from fsdp_dashboard.charts.palette import STACK_ORDER
 from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import receipt_facts
-from fsdp_profile.analysis.compare import Comparison
-from fsdp_profile.analysis.in_flight import InFlight
-from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.analysis.ranks import RankSummary
-from fsdp_profile.analysis.units import UnitSummary
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, unit_text
-from fsdp_profile.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Category, Ending
+from fsdp_profile.analysis.compare.peaks import Comparison
+from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.analysis.ranks.overview import RankSummary
+from fsdp_profile.analysis.units.in_flight import InFlight
+from fsdp_profile.analysis.units.summaries import UnitSummary
+from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Category, Ending
 
 _DECIMALS = 3
 PREFETCHED = "yes, by whom is not recorded"

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from fsdp_dashboard.data import RunFacts
-from fsdp_profile.analysis.across import Across
-from fsdp_profile.analysis.across_summary import AcrossSummary
-from fsdp_profile.analysis.breakdown import TimeBreakdown
-from fsdp_profile.analysis.clocks import Alignment
-from fsdp_profile.analysis.collectives import CollectiveSummary
-from fsdp_profile.analysis.compare import ComparedRun, Comparison
-from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.analysis.stragglers import NeverJoined, Straggler
-from fsdp_profile.analysis.traffic import StepTraffic
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
-from fsdp_profile.schema import Ending, Strategy
+from fsdp_profile.analysis.collectives.clocks import Alignment
+from fsdp_profile.analysis.collectives.cross_rank import Across
+from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
+from fsdp_profile.analysis.collectives.exposure import CollectiveSummary
+from fsdp_profile.analysis.collectives.stragglers import NeverJoined, Straggler
+from fsdp_profile.analysis.collectives.traffic import StepTraffic
+from fsdp_profile.analysis.compare.peaks import ComparedRun, Comparison
+from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.analysis.time.breakdown import TimeBreakdown
+from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
+from fsdp_profile.core.schema import Ending, Strategy
 
 _MAX_CODE_CHARS = 400
 _MAX_PROSE_CHARS = 1000

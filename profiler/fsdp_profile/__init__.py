@@ -6,7 +6,7 @@ Importing this package imports nothing else, so that it can sit in every trainin
 
 TYPE_CHECKING = False  # as typing's, without importing it
 if TYPE_CHECKING:
-    from fsdp_profile.notebook import compare, load_run
+    from fsdp_profile.api import compare, load_run
 
 __version__ = "0.1.0"
 
@@ -15,7 +15,7 @@ __all__ = ["__version__", "compare", "load_run"]
 
 def __getattr__(name: str) -> object:
     if name in ("compare", "load_run"):
-        from fsdp_profile import notebook
+        from fsdp_profile import api
 
-        return getattr(notebook, name)
+        return getattr(api, name)
     raise AttributeError(f"module 'fsdp_profile' has no attribute '{name}'")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from fsdp_profile.errors import FsdpProfileError
-from fsdp_profile.humanize import bytes_of, bytes_text
+from fsdp_profile.core.errors import FsdpProfileError
+from fsdp_profile.core.humanize import bytes_of, bytes_text
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
@@ -103,7 +103,7 @@ def _arguments(mark: pytest.Mark) -> tuple[int, str | None]:
 
 
 def _of_runs(paths: list[Path], limit: int, strategy: str | None) -> str:
-    from fsdp_profile.analysis.check import Limits, check
+    from fsdp_profile.analysis.check.limits import Limits, check
     from fsdp_profile.analysis.run import load_run
 
     runs = [load_run(path) for path in paths]

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
-from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import load_run
-from fsdp_profile.schema import Strategy
+from fsdp_profile.core.schema import Strategy
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_neither_breaks_the_other(tmp_path: Path, start: str, words: str) -> Non
     assert run.manifest.strategy is Strategy.FSDP2
     assert [record.num_steps for record in run.manifest.ranks] == [4, 4]
     for rank in run.ranks:
-        assert memory.conservation(run, rank=rank).category_errors == 0
-        peaks = memory.peak_of_steps(run, rank=rank)
+        assert ledger.conservation(run, rank=rank).category_errors == 0
+        peaks = ledger.peak_of_steps(run, rank=rank)
         assert [peak.step for peak in peaks] == (list(range(4)) if is_seen else [])
         assert all(peak.unknown_ratio <= 0.01 for peak in peaks)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from recording import SCRIPTS, fsdp_profile
 
-from fsdp_profile.analysis.findings import findings
-from fsdp_profile.analysis.memory import peak_of_phases
+from fsdp_profile.analysis.findings.evaluate import findings
+from fsdp_profile.analysis.memory.ledger import peak_of_phases
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.ingest.tables import numbers, strings
 

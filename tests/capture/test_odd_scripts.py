@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
-from fsdp_profile.analysis import memory
+from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import load_run
-from fsdp_profile.layout import capture_log, raw_dir
+from fsdp_profile.core.layout import capture_log, raw_dir
 
 ODD = str(SCRIPTS / "odd.py")
 WINDOW = list(range(8))  # steps of the default window
@@ -36,8 +36,8 @@ def test_output_and_exit_code_stay_the_scripts_own(tmp_path: Path, mode: str) ->
     assert ours.stdout == bare.stdout
     run = load_run(tmp_path / "run")
     for rank in run.ranks:
-        assert memory.conservation(run, rank=rank).category_errors == 0
-        assert [peak.step for peak in memory.peak_of_steps(run, rank=rank)] == STEPS_RECORDED[mode]
+        assert ledger.conservation(run, rank=rank).category_errors == 0
+        assert [peak.step for peak in ledger.peak_of_steps(run, rank=rank)] == STEPS_RECORDED[mode]
 
 
 def test_a_forked_child_that_ends_by_sys_exit_does_not_hang(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_a_forked_child_that_ends_by_sys_exit_does_not_hang(tmp_path: Path) -> N
     ours = fsdp_profile("run", "-n", "2", "--no-kineto", "-o", str(tmp_path / "run"), ODD, "fork")
     assert ours.returncode == 0, ours.stderr
     assert "child 3\n" in ours.stdout
-    assert [peak.step for peak in memory.peak_of_steps(load_run(tmp_path / "run"), rank=0)] == [0, 1]
+    assert [peak.step for peak in ledger.peak_of_steps(load_run(tmp_path / "run"), rank=0)] == [0, 1]
 
 
 def test_the_script_s_own_profiler_is_said(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_recording_that_grows_is_written_inside_a_step_and_still_adds_up(tmp_p
     assert chunks.count((1, True)) == 2 and (1, False) in chunks  # two micro-batches
     assert len(list(raw_dir(run.path, 0).glob("kineto_00001*.json"))) == 3
     for rank in run.ranks:
-        law = memory.conservation(run, rank=rank)
+        law = ledger.conservation(run, rank=rank)
         assert (law.category_errors, law.reported_errors) == (0, 0)
         steps = run.table("steps", rank=rank).to_pylist()
         assert [(s["step"], s["complete"], s["recorded"]) for s in steps[:4]] == [(-1, True, True)] + [

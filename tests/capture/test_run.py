@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.across import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.capture.writer import RawWriter
+from fsdp_profile.core.schema import Ending
 from fsdp_profile.ingest.manifest import read_manifest
-from fsdp_profile.schema import Ending
 
 TINY = str(SCRIPTS / "tiny_fsdp2.py")
 ONE_LINE = re.compile(r"^fsdp-profile: [^\n]+\n$")
@@ -43,7 +43,7 @@ def test_output_is_identical_when_all_goes_well(tmp_path: Path) -> None:
     assert (ours.returncode, ours.stdout) == (0, bare.stdout)
     foreign = [line for line in ours.stderr.splitlines() if not line.startswith("fsdp-profile: ")]
     assert foreign == []
-    kept = [path.parent.name for path in sorted((tmp_path / "run").rglob("kept_summary.json"))]
+    kept = [path.parent.name for path in sorted((tmp_path / "run").rglob("summary.json"))]
     assert kept == ["rank_00000", "rank_00001"]  # whoever looks at many runs or ranks reads these
 
 
@@ -56,8 +56,8 @@ def test_failure_of_one_rank_keeps_what_was_recorded(tmp_path: Path) -> None:
     record = run.manifest.ranks[1]
     assert (record.ending, record.message) == (Ending.EXCEPTION, "RuntimeError: planned failure")
     for rank in (0, 1):
-        assert memory.conservation(run, rank=rank).category_errors == 0
-        assert [p.step for p in memory.peak_of_steps(run, rank=rank)][:2] == [0, 1]
+        assert ledger.conservation(run, rank=rank).category_errors == 0
+        assert [p.step for p in ledger.peak_of_steps(run, rank=rank)][:2] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_exit_codes_are_the_scripts_own(tmp_path: Path, end: str, code: int, end
     run = load_run(tmp_path / "run")
     assert run.manifest.ranks[1].ending is ending
     # Two whole steps were flushed before the end, whatever it was.
-    assert [p.step for p in memory.peak_of_steps(run, rank=1)] == [0, 1]
-    assert memory.conservation(run, rank=1).category_errors == 0
+    assert [p.step for p in ledger.peak_of_steps(run, rank=1)] == [0, 1]
+    assert ledger.conservation(run, rank=1).category_errors == 0
     assert all(not Path(f"/proc/{record.pid}").exists() for record in run.manifest.ranks)
     assert (run.manifest.device_type, run.manifest.versions["torch"]) == ("cpu", version("torch"))
     assert run.manifest.receipt.hook_events > 0
@@ -144,7 +144,7 @@ def test_a_full_disk_ends_the_recording_and_not_the_training(tmp_path: Path) -> 
     run = load_run(tmp_path / "run")
     assert not run.manifest.complete
     assert any("cut short" in w or "cannot write" in w for w in run.manifest.warnings)
-    assert [p.step for p in memory.peak_of_steps(run, rank=0)][:1] == [0]
+    assert [p.step for p in ledger.peak_of_steps(run, rank=0)][:1] == [0]
 
 
 def test_a_full_device_is_an_error_of_the_writer_only(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_the_window_ends_the_recording_while_the_script_goes_on(tmp_path: Path) 
     assert "step 5 loss" in done.stdout
     run = load_run(tmp_path / "run")
     assert run.manifest.complete
-    assert [p.step for p in memory.peak_of_steps(run, rank=0)] == [0, 1, 2]
+    assert [p.step for p in ledger.peak_of_steps(run, rank=0)] == [0, 1, 2]
     traces = sorted(p.name for p in (tmp_path / "run" / "rank_00000" / "raw").glob("kineto*.json"))
     assert traces == ["kineto_00001.json", "kineto_00002.json"]
     events = json.loads((tmp_path / "run" / "rank_00000" / "raw" / traces[0]).read_text())["traceEvents"]

@@ -9,11 +9,11 @@ from xml.etree import ElementTree
 import pytest
 from builder import RunBuilder
 from recording import ROOT, SCRIPTS, fsdp_profile
-from report.samples import check_golden, ddp_run, fsdp2_run
+from render.terminal.samples import check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.commands import build_parser, main
+from fsdp_profile.core.schema import Ending
 from fsdp_profile.ingest.manifest import RankRecord
-from fsdp_profile.schema import Ending
 
 SAMPLES = ROOT / "sample_runs"
 FSDP2, DDP = str(SAMPLES / "gpt-fsdp2-2ranks"), str(SAMPLES / "gpt-ddp-2ranks")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from builder import RunBuilder
-from report.samples import MIB, check_golden, ddp_run, fsdp2_run
+from render.terminal.samples import MIB, check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.commands import main
 from fsdp_profile.commands.compare import _labelled
+from fsdp_profile.core.schema import Category, Strategy
 from fsdp_profile.ingest.manifest import Manifest
-from fsdp_profile.schema import Category, Strategy
 
 
 @pytest.fixture(autouse=True)

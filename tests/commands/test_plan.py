@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from report.samples import check_golden
+from render.terminal.samples import check_golden
 
 from fsdp_profile.commands import main
 

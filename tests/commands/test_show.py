@@ -3,12 +3,12 @@ import shutil
 
 import pytest
 from builder import RunBuilder
-from report.samples import MIB, check_golden, ddp_run, fsdp2_run
+from render.terminal.samples import MIB, check_golden, ddp_run, fsdp2_run
 
-from fsdp_profile import layout
 from fsdp_profile.commands import main
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
 from fsdp_profile.ingest.manifest import RankRecord, Receipt
-from fsdp_profile.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
 
 
 @pytest.fixture(autouse=True)

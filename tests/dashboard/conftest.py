@@ -13,8 +13,17 @@ from streamlit.testing.v1 import AppTest
 import fsdp_dashboard
 from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.schema import (
+    NOT_FREED,
+    SETUP_STEP,
+    Category,
+    CollectiveKind,
+    Phase,
+    SpanKind,
+    Strategy,
+    UnitKind,
+)
 from fsdp_profile.ingest.manifest import Receipt
-from fsdp_profile.schema import NOT_FREED, SETUP_STEP, Category, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
 
 KIB, MIB = 1 << 10, 1 << 20
 MS = 1_000_000
@@ -35,7 +44,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
         app = AppTest.from_file(str(Path(fsdp_dashboard.__file__).with_name("app.py")), default_timeout=30)
         app.query_params.update(query)
         if page != "overview":
-            app.switch_page(f"views/{page}.py")
+            app.switch_page(f"views/{page}/page.py")
         app.run()
         assert not app.exception
         return app

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from fsdp_dashboard.text_answers import NO_BASELINE, exposed, late, peak, sharding, told, unsharded
-from fsdp_profile.analysis.answers import Answers, Gathering, Sharding, Unsharded
-from fsdp_profile.analysis.memory import Peak
-from fsdp_profile.analysis.stragglers import Straggler
-from fsdp_profile.schema import Category, Strategy
+from fsdp_dashboard.views.overview.questions_text import NO_BASELINE, exposed, late, peak, sharding, told, unsharded
+from fsdp_profile.analysis.collectives.stragglers import Straggler
+from fsdp_profile.analysis.findings.questions import Answers, Gathering, Sharding, Unsharded
+from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.core.schema import Category, Strategy
 
 MIB, MS = 1 << 20, 1_000_000
 FSDP2, DDP = Strategy.FSDP2, Strategy.DDP

@@ -11,17 +11,17 @@ from builder import RunBuilder
 from playwright.sync_api import expect, sync_playwright
 
 from fsdp_dashboard.serving import served
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.answers import answers
-from fsdp_profile.analysis.collectives import collective_summary
-from fsdp_profile.analysis.compare import compare
-from fsdp_profile.analysis.ranks import rank_summaries
+from fsdp_profile.analysis.collectives.exposure import collective_summary
+from fsdp_profile.analysis.compare.peaks import compare
+from fsdp_profile.analysis.findings.questions import answers
+from fsdp_profile.analysis.memory import ledger
+from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import load_run
+from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text
+from fsdp_profile.core.schema import Category, CollectiveKind, Ending, SpanKind
 from fsdp_profile.export.bundle import bundle_bytes
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
 from fsdp_profile.ingest.manifest import Model, RankRecord
 from fsdp_profile.ingest.tags import MAX_TAG_CHARS, write_tags
-from fsdp_profile.schema import Category, CollectiveKind, Ending, SpanKind
 
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}
 MINUS = "\N{MINUS SIGN}"
@@ -138,7 +138,7 @@ def test_compare_joins_the_peaks_of_two_runs(visit, runs, size):
 def test_memory_marks_the_peak_of_each_run(visit, runs, size):
     page = visit(size, "/memory")
     ledger_drawn(page, count=len(runs))
-    peaks = [f"peak {bytes_text(memory.peak(run, rank=1).allocated_bytes)}" for run in runs]
+    peaks = [f"peak {bytes_text(ledger.peak(run, rank=1).allocated_bytes)}" for run in runs]
     expect(page.locator(".labels .peak")).to_have_text(peaks)
 
 
@@ -281,7 +281,7 @@ def test_a_choice_is_in_the_url_and_the_url_is_a_choice(visit, runs):
     page.get_by_role("option", name="0", exact=True).click()
     page.wait_for_url("**/memory?*step=0*")
     assert "run=fsdp2" in page.url
-    peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=0).allocated_bytes)}"
+    peak = f"peak {bytes_text(ledger.peak(runs[1], rank=1, step=0).allocated_bytes)}"
     expect(page.locator(".labels .peak")).to_have_text(peak)
     again = visit("wide", page.url.removeprefix(page.evaluate("location.origin")))
     ledger_drawn(again)
@@ -372,7 +372,7 @@ def test_a_click_in_the_whole_recording_opens_the_step(visit, runs):
     page.mouse.click(box["x"] + box["width"] * 0.95, box["y"] + box["height"] * 0.5)
     page.wait_for_url("**/memory?*step=2*")
     expect(page.locator(".foot")).to_have_text("ms in step 2")
-    peak = f"peak {bytes_text(memory.peak(runs[1], rank=1, step=2).allocated_bytes)}"
+    peak = f"peak {bytes_text(ledger.peak(runs[1], rank=1, step=2).allocated_bytes)}"
     expect(page.locator(".labels .peak")).to_have_text(peak)
 
 

@@ -6,15 +6,22 @@ from builder import RunBuilder, small_step
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_dashboard import ledger_component
-from fsdp_dashboard.charts.canvas import MAX_RATIO, LedgerPanel, detail_data, ledger_data, legend_of, levels_above
 from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.charts.panels import HEADROOM
-from fsdp_dashboard.charts.wire import packed, unpacked
-from fsdp_profile.analysis import stretch
-from fsdp_profile.analysis.memory import peak_of_steps, timeline
-from fsdp_profile.analysis.stretch import run_stretch, step_stretch
-from fsdp_profile.schema import NO_UNIT, Category, Phase
+from fsdp_dashboard.ledger_canvas import component
+from fsdp_dashboard.ledger_canvas.panels import (
+    MAX_RATIO,
+    LedgerPanel,
+    detail_data,
+    ledger_data,
+    legend_of,
+    levels_above,
+)
+from fsdp_dashboard.ledger_canvas.wire import packed, unpacked
+from fsdp_profile.analysis.memory import time_window
+from fsdp_profile.analysis.memory.ledger import peak_of_steps, timeline
+from fsdp_profile.analysis.memory.time_window import run_stretch, step_stretch
+from fsdp_profile.core.schema import NO_UNIT, Category, Phase
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -83,7 +90,7 @@ def test_the_largest_blocks_have_the_time_of_their_lives():
 
 
 def test_of_many_blocks_the_largest_are_sent(monkeypatch):
-    monkeypatch.setattr(stretch, "MAX_BLOCKS", 2)
+    monkeypatch.setattr(time_window, "MAX_BLOCKS", 2)
     run = small().alloc(at=13 * MS, free=14 * MS, size=5).build()
     assert [text for *_, text in drawn(of_step(run))["panels"][0]["blocks"]] == [
         "2.00 MiB ACTIVATION, aten::empty",
@@ -115,7 +122,7 @@ def test_a_recording_opens_shortly_before_anything_can_be_seen_of_it():
 
 
 def test_a_long_step_is_sent_with_few_rows_that_all_existed(monkeypatch):
-    monkeypatch.setattr(stretch, "MAX_ROWS", 100)
+    monkeypatch.setattr(time_window, "MAX_ROWS", 100)
     builder = RunBuilder().step(0, 0, 100_000)
     for i in range(2_000):
         category = Category.ACTIVATION if i % 3 else Category.TEMPORARY
@@ -184,7 +191,7 @@ def test_a_whole_recording_has_its_steps_and_the_peak_of_each():
 def test_finer_rows_of_a_part_begin_with_what_was_live_at_its_start():
     run = small().build()
     panel = LedgerPanel(title="all", stretch=run_stretch(run, rank=0))
-    found = stretch.detail(run, rank=0, start_ns=13 * MS, end_ns=19 * MS)
+    found = time_window.detail(run, rank=0, start_ns=13 * MS, end_ns=19 * MS)
     told = detail_data(panel, found, number=0, window=(13 * MS, 19 * MS))
     assert rows(told)["total"] == [3 * MIB, MIB]
     assert (told["key"], told["phases"][0]) == ("0:13000000:19000000", ["FORWARD", 10 * MS, 15 * MS])
@@ -200,6 +207,6 @@ def test_the_window_of_a_link_goes_along(windows):
 def test_names_go_as_they_are_for_the_script_sets_them_as_text():
     [panel] = drawn(of_step(small().unit(HOSTILE).build(), title=HOSTILE))["panels"]
     assert panel["title"] == panel["units"]["2"] == HOSTILE
-    script = ledger_component.script()
+    script = component.script()
     for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch(", "import("):
         assert way not in script

@@ -9,15 +9,16 @@ from plotly.graph_objs import Figure
 
 from fsdp_dashboard.charts.labels import byte_scale, plot_text, short_text, short_unit, whole_ticks
 from fsdp_dashboard.charts.legend import legend_html
-from fsdp_dashboard.charts.memory import MemoryPanel, memory_figure
-from fsdp_dashboard.charts.overview import PeakBar, composition_figure
 from fsdp_dashboard.charts.panels import HEADROOM
-from fsdp_dashboard.charts.ranks import peaks_figure, step_times_figure
-from fsdp_dashboard.charts.units import MAX_SPANS, units_figure
-from fsdp_profile.analysis.memory import peak
-from fsdp_profile.analysis.steps import spans_between, step_ledger
-from fsdp_profile.analysis.thinning import MAX_ROWS, kept_rows
-from fsdp_profile.schema import Category, Phase, SpanKind, Strategy
+from fsdp_dashboard.views.memory.charts import MemoryPanel, memory_figure
+from fsdp_dashboard.views.overview.charts import PeakBar, composition_figure
+from fsdp_dashboard.views.ranks.charts import peaks_figure, step_times_figure
+from fsdp_dashboard.views.units.charts import MAX_SPANS, units_figure
+from fsdp_profile.analysis.memory.downsampling import MAX_ROWS, kept_rows
+from fsdp_profile.analysis.memory.ledger import peak
+from fsdp_profile.analysis.memory.step_ledger import step_ledger
+from fsdp_profile.analysis.spans.recorded import spans_between
+from fsdp_profile.core.schema import Category, Phase, SpanKind, Strategy
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -4,7 +4,10 @@ import pytest
 from builder import RunBuilder
 from plotly.graph_objs import Figure
 
-from fsdp_dashboard.charts.collectives import (
+from fsdp_dashboard.charts.labels import plot_text
+from fsdp_dashboard.charts.legend import legend_html
+from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS
+from fsdp_dashboard.views.collectives.charts import (
     MAX_BARS,
     MAX_LANES,
     MAX_STRETCHES,
@@ -12,13 +15,10 @@ from fsdp_dashboard.charts.collectives import (
     steps_figure,
     timeline_figure,
 )
-from fsdp_dashboard.charts.labels import plot_text
-from fsdp_dashboard.charts.legend import legend_html
-from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS
-from fsdp_dashboard.charts.ranks import waits_figure
-from fsdp_profile.analysis.across import across_ranks
-from fsdp_profile.analysis.collective_timeline import RankWait, StepTotal, collective_calls, step_calls
-from fsdp_profile.schema import CollectiveKind, Phase
+from fsdp_dashboard.views.ranks.charts import waits_figure
+from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.timeline import RankWait, StepTotal, collective_calls, step_calls
+from fsdp_profile.core.schema import CollectiveKind, Phase
 
 MS = 1_000_000
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER

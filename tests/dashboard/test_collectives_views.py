@@ -6,15 +6,15 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_dashboard.text import clocks, code, left_out, traffic
-from fsdp_profile.analysis.across import across_ranks
-from fsdp_profile.analysis.clocks import Alignment
-from fsdp_profile.analysis.collectives import collective_summary
+from fsdp_profile.analysis.collectives.clocks import Alignment
+from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.exposure import collective_summary
+from fsdp_profile.analysis.collectives.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
-from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
-from fsdp_profile.humanize import bytes_text, ns_text, ratio_text
-from fsdp_profile.layout import packaged
-from fsdp_profile.schema import CollectiveKind, Phase, Strategy
+from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text
+from fsdp_profile.core.layout import packaged
+from fsdp_profile.core.schema import CollectiveKind, Phase, Strategy
 
 SAMPLES = ("gpt-ddp-2ranks", "gpt-fsdp2-2ranks", "gpt-hsdp-4ranks")
 MS = 1_000_000

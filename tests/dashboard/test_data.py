@@ -7,10 +7,10 @@ import streamlit as st
 
 from fsdp_dashboard import data, launch
 from fsdp_dashboard.state import Selection
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.ingest.manifest import Model
-from fsdp_profile.schema import Strategy
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import pytest
 from builder import RunBuilder
 from plotly.graph_objs import Figure
 
-from fsdp_dashboard.charts.breakdown import breakdown_figure
-from fsdp_dashboard.charts.waterfall import waterfall_figure, waterfall_parts
-from fsdp_profile.analysis.breakdown import NO_LAUNCHES, TimeBreakdown
-from fsdp_profile.analysis.waterfall import waterfall
-from fsdp_profile.schema import Category
+from fsdp_dashboard.views.collectives.breakdown_chart import breakdown_figure
+from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure, waterfall_parts
+from fsdp_profile.analysis.memory.device_waterfall import waterfall
+from fsdp_profile.analysis.time.breakdown import NO_LAUNCHES, TimeBreakdown
+from fsdp_profile.core.schema import Category
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -4,12 +4,12 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_dashboard.text import code, prose
-from fsdp_dashboard.text_findings import details, headline, saves
-from fsdp_profile import layout
-from fsdp_profile.analysis.finding import Finding, Severity
-from fsdp_profile.analysis.findings import findings
-from fsdp_profile.layout import packaged
-from fsdp_profile.schema import Category, CollectiveKind, SpanKind, Strategy
+from fsdp_dashboard.views.overview.findings_text import details, headline, saves
+from fsdp_profile.analysis.findings.evaluate import findings
+from fsdp_profile.analysis.findings.finding import Finding, Severity
+from fsdp_profile.core import layout
+from fsdp_profile.core.layout import packaged
+from fsdp_profile.core.schema import Category, CollectiveKind, SpanKind, Strategy
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 from fsdp_dashboard import launch
 from fsdp_dashboard.serving import served
 from fsdp_profile.commands import main
-from fsdp_profile.errors import InputError, MissingExtraError
+from fsdp_profile.core.errors import InputError, MissingExtraError
 
 
 def options(words):

@@ -3,8 +3,8 @@
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard.data_share import FORMATS
-from fsdp_profile.schema import Strategy
+from fsdp_dashboard.views.share.queries import FORMATS
+from fsdp_profile.core.schema import Strategy
 
 PAGES = (
     "overview",

@@ -15,7 +15,7 @@ from playwright.sync_api import expect, sync_playwright
 from fsdp_dashboard.serving import served
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
-from fsdp_profile.humanize import bytes_text, ns_text, unit_text
+from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 MAX_SENT_BYTES = 2_000_000

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard.charts.rank_grid import extremes, rank_grid_figure
-from fsdp_profile import layout
+from fsdp_dashboard.views.ranks.grid_chart import extremes, rank_grid_figure
 from fsdp_profile.analysis import run as runs
-from fsdp_profile.analysis.across_summary import AcrossSummary, across_summary
-from fsdp_profile.analysis.collective_timeline import RankWait
-from fsdp_profile.analysis.kept import kept_of_rank, kept_of_run
-from fsdp_profile.analysis.rank_grid import Measure, RankGrid
-from fsdp_profile.analysis.ranks import SUMMARY, RankSummary, rank_summaries
+from fsdp_profile.analysis.cache import cached_of_rank, cached_of_run
+from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary, across_summary
+from fsdp_profile.analysis.collectives.stragglers import Straggler
+from fsdp_profile.analysis.collectives.timeline import RankWait
+from fsdp_profile.analysis.ranks.grid import Measure, RankGrid
+from fsdp_profile.analysis.ranks.overview import SUMMARY, RankSummary, rank_summaries
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.analysis.stragglers import Straggler
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import Ending, Strategy
 from fsdp_profile.ingest.manifest import Manifest, RankRecord, write_manifest
-from fsdp_profile.schema import Ending, Strategy
 
 RANKS, NODES, LOCAL = 1024, 128, 8
 MIB, MS = 1 << 20, 1_000_000
@@ -52,12 +52,12 @@ def many_ranks(path: Path) -> Run:
     for rank in run.ranks:
         of = like[rank if rank == HIGH else rank % LOCAL]
         mine = replace(of, rank=rank, peak=replace(of.peak, rank=rank))
-        kept_of_rank(run, SUMMARY, RankSummary, rank=rank, compute=lambda mine=mine: mine)
+        cached_of_rank(run, SUMMARY, RankSummary, rank=rank, compute=lambda mine=mine: mine)
     late = Straggler(rank=LATE, times_last=4, wait_caused_ns=9 * MS, worst_unit=None, worst_unit_late_ns=MS,
                      worst_step=1, worst_step_late_ns=MS)  # fmt: skip
     waits = tuple(RankWait(rank=r, count=4, wait_ns=0 if r == LATE else r, transfer_ns=MS) for r in run.ranks)
     across = replace(across_summary(few), num_matched=4, stragglers=(late,), waits=waits, is_single_rank=False)
-    kept_of_run(run, "across", AcrossSummary, compute=lambda: across)
+    cached_of_run(run, "across", AcrossSummary, compute=lambda: across)
     return run
 
 

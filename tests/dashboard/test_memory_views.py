@@ -8,18 +8,10 @@ from builder import RunBuilder
 
 from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import code, endings
-from fsdp_dashboard.text_memory import out_of_memory, remedy
-from fsdp_profile.analysis.postmortem import Remedy, Worth, post_mortems
+from fsdp_dashboard.views.memory.text import out_of_memory, remedy
+from fsdp_profile.analysis.memory.postmortem import Remedy, Worth, post_mortems
+from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
 from fsdp_profile.ingest.manifest import Manifest, RankRecord
-from fsdp_profile.schema import (
-    SETUP_STEP,
-    TEARDOWN_STEP,
-    Category,
-    CollectiveKind,
-    Ending,
-    Phase,
-    SpanKind,
-)
 
 MIB = 1 << 20
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fsdp_dashboard.charts import rank_grid
 from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS, COLOURS, SPAN_COLOURS, STACK_ORDER
-from fsdp_profile.schema import Category, CollectiveKind, SpanKind
+from fsdp_dashboard.views.ranks import grid_chart
+from fsdp_profile.core.schema import Category, CollectiveKind, SpanKind
 
 
 def test_every_category_and_span_has_a_colour_and_a_place():
@@ -73,6 +73,6 @@ def test_no_two_categories_look_alike(eyes):
 
 @pytest.mark.parametrize("eyes", EYES.values(), ids=EYES)
 def test_more_is_lighter_on_the_heat_map_to_every_eye(eyes):
-    seen = np.clip(np.array([linear(colour) for _, colour in rank_grid.SCALE]) @ np.array(eyes).T, 0, 1)
+    seen = np.clip(np.array([linear(colour) for _, colour in grid_chart.SCALE]) @ np.array(eyes).T, 0, 1)
     lightness = np.cbrt(seen @ np.array(TO_LMS).T) @ np.array(TO_LAB).T[:, 0]
     assert np.diff(lightness).min() > 0.08

@@ -3,12 +3,12 @@
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard import data_runs
-from fsdp_profile import layout
-from fsdp_profile.analysis import run_rows
+from fsdp_dashboard.views.runs import queries as data_runs
+from fsdp_profile.analysis import run_index
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import Category, Strategy
 from fsdp_profile.export.bundle import bundle_bytes
 from fsdp_profile.ingest.tags import read_tags, write_tags
-from fsdp_profile.schema import Category, Strategy
 
 MIB = 1 << 20
 
@@ -90,7 +90,7 @@ def test_tags_that_are_too_long_are_told_not_dropped(opened, folder):
 
 
 def test_what_takes_no_tags_says_so_in_one_line(opened, folder):
-    (folder / "one.fsdpz").write_bytes(bundle_bytes(run_rows.load_run(folder / "ddp")))
+    (folder / "one.fsdpz").write_bytes(bundle_bytes(run_index.load_run(folder / "ddp")))
     app = opened(folder, page="runs", run=["one.fsdpz"])
     next(f for f in app.text_input if f.label == "Tags of this run").input("a")
     app.button[-1].click().run()
@@ -112,7 +112,7 @@ def test_damaged_runs_and_tags_are_one_line_and_the_others_stay(opened, folder):
 
 def test_what_takes_too_long_is_read_when_asked_for(opened, folder, monkeypatch):
     monkeypatch.setattr(data_runs, "BUDGET_S", -1.0)
-    monkeypatch.setattr(run_rows, "kept_before", lambda *_, **__: None)
+    monkeypatch.setattr(run_index, "read_cached", lambda *_, **__: None)
     app = opened(folder, page="runs", sort="name")
     assert set(rows(app)["state"]) == {"not read yet"}
     app.button(key="read_all").click().run()
@@ -121,5 +121,5 @@ def test_what_takes_too_long_is_read_when_asked_for(opened, folder, monkeypatch)
 
 def test_an_unchanged_run_is_read_once(opened, folder, monkeypatch):
     opened(folder, page="runs")
-    monkeypatch.setattr(run_rows, "read_manifest", None)
+    monkeypatch.setattr(run_index, "read_manifest", None)
     assert len(rows(opened(folder, page="runs"))) == 4

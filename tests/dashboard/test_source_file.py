@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from fsdp_dashboard.data_source import _folders
-from fsdp_dashboard.source_file import MAX_BYTES, NOT_HERE, NotShown, SourceFile, read_source
+from fsdp_dashboard.views.source.queries import _folders
+from fsdp_dashboard.views.source.source_file import MAX_BYTES, NOT_HERE, NotShown, SourceFile, read_source
 
 
 @pytest.fixture

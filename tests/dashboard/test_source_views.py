@@ -7,13 +7,13 @@ import pytest
 from builder import RunBuilder
 from plotly.graph_objs import Figure
 
-from fsdp_dashboard.charts.source import MAX_LINES, source_figure
-from fsdp_dashboard.data_source import SourceLines
-from fsdp_dashboard.source_file import MAX_BYTES, SourceFile
-from fsdp_dashboard.text_source import excerpt
-from fsdp_profile.analysis.memory import peak
-from fsdp_profile.analysis.sites import SourceLine, source_lines
-from fsdp_profile.schema import Category
+from fsdp_dashboard.views.source.charts import MAX_LINES, source_figure
+from fsdp_dashboard.views.source.queries import SourceLines
+from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile
+from fsdp_dashboard.views.source.text import excerpt
+from fsdp_profile.analysis.memory.call_sites import SourceLine, source_lines
+from fsdp_profile.analysis.memory.ledger import peak
+from fsdp_profile.core.schema import Category
 
 MIB = 1 << 20
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from fsdp_profile import layout
+from fsdp_profile.core import layout
 
 PAGES = ("overview", "runs", "compare", "memory", "source", "units", "collectives", "ranks", "traces", "share")
 OF_ONE_RUN = ("source", "units", "collectives", "traces", "share")

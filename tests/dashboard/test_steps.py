@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from builder import RunBuilder, small_step
 
-from fsdp_profile.analysis.steps import spans_between, step_ledger, units_at
-from fsdp_profile.errors import InputError
-from fsdp_profile.schema import NO_UNIT, NOT_FREED, Category, SpanKind
+from fsdp_profile.analysis.memory.step_ledger import step_ledger, units_at
+from fsdp_profile.analysis.spans.recorded import spans_between
+from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, Category, SpanKind
 
 MIB = 1 << 20
 MS = 1_000_000

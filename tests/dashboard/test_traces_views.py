@@ -5,11 +5,11 @@ import importlib.util
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard import data_traces
-from fsdp_profile import layout
-from fsdp_profile.analysis.hta import HtaTable
-from fsdp_profile.errors import InputError
-from fsdp_profile.schema import CollectiveKind
+from fsdp_dashboard.views.traces import queries as data_traces
+from fsdp_profile.analysis.hta.runner import HtaTable
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.schema import CollectiveKind
 
 MS = 1_000_000
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"

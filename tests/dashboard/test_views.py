@@ -11,16 +11,16 @@ from builder import RunBuilder
 import fsdp_dashboard
 from fsdp_dashboard import launch
 from fsdp_dashboard.charts.panels import HEADROOM
-from fsdp_dashboard.charts.wire import unpacked
+from fsdp_dashboard.ledger_canvas.wire import unpacked
 from fsdp_dashboard.text import code
-from fsdp_profile import layout
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.compare import compare
-from fsdp_profile.analysis.ranks import rank_summaries
-from fsdp_profile.humanize import bytes_text, ratio_text
+from fsdp_profile.analysis.compare.peaks import compare
+from fsdp_profile.analysis.memory import ledger as memory
+from fsdp_profile.analysis.ranks.overview import rank_summaries
+from fsdp_profile.core import layout
+from fsdp_profile.core.humanize import bytes_text, ratio_text
+from fsdp_profile.core.schema import Ending, Strategy
 from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.ingest.tables import numbers
-from fsdp_profile.schema import Ending, Strategy
 
 APP = Path(fsdp_dashboard.__file__).with_name("app.py")
 PAGES = ("overview", "compare", "memory", "source", "units", "collectives", "ranks", "traces", "share")
@@ -307,7 +307,7 @@ import sys
 from streamlit.testing.v1 import AppTest
 app = AppTest.from_file({str(APP)!r}, default_timeout=60).run()
 for page in {PAGES!r}:
-    app.switch_page(f"views/{{page}}.py").run()
+    app.switch_page(f"views/{{page}}/page.py").run()
     assert not app.exception
 print(sorted(name for name in ("torch", "fsdp_profile.analysis.run") if name in sys.modules))
 """

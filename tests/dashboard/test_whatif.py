@@ -6,13 +6,13 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from fsdp_dashboard import data_whatif
-from fsdp_dashboard.charts.whatif import PlanBar, whatif_figure
+from fsdp_dashboard.views.whatif import queries as data_whatif
+from fsdp_dashboard.views.whatif.charts import PlanBar, whatif_figure
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.humanize import bytes_text
+from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.core.schema import Category
 from fsdp_profile.plan.calibrate import Target, measured_row, predict
-from fsdp_profile.plan.strategies import Layout, World
-from fsdp_profile.schema import Category
+from fsdp_profile.plan.formulas.strategies import Layout, World
 
 GIB = 1 << 30
 Opened = Callable[..., AppTest]

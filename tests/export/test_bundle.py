@@ -20,11 +20,11 @@ from recording import ROOT
 
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
-from fsdp_profile.errors import InputError
+from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.schema import TABLES
 from fsdp_profile.export.bundle import bundle_bytes
 from fsdp_profile.ingest import tables
 from fsdp_profile.ingest.bundle import open_bundle
-from fsdp_profile.schema import TABLES
 
 SAMPLES = sorted(p.name for p in (ROOT / "sample_runs").iterdir() if p.is_dir())
 Member = tuple[str, bytes]

@@ -10,12 +10,12 @@ import pytest
 from builder import RunBuilder
 from recording import ROOT
 
-from fsdp_profile.analysis.memory import peak, timeline
+from fsdp_profile.analysis.memory.ledger import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
+from fsdp_profile.core.schema import Category, CollectiveKind, Phase, SpanKind
 from fsdp_profile.export.perfetto import trace_bytes
 from fsdp_profile.ingest.manifest import RankRecord
-from fsdp_profile.schema import Category, CollectiveKind, Phase, SpanKind
 
 SAMPLES = sorted(p.name for p in (ROOT / "sample_runs").iterdir() if p.is_dir())
 NAMES = {"process_name", "process_sort_index", "thread_name", "thread_sort_index"}

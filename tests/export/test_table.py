@@ -10,13 +10,13 @@ import pytest
 from builder import RunBuilder
 from recording import ROOT
 
-from fsdp_profile.analysis.memory import peak, timeline
+from fsdp_profile.analysis.memory.ledger import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.commands.export import CHARTS
-from fsdp_profile.export.svg import chart_svg
+from fsdp_profile.core.schema import TABLES, Category, Phase, SpanKind
 from fsdp_profile.export.table import NAMES, csv_bytes, markdown_bytes, parquet_table
-from fsdp_profile.schema import TABLES, Category, Phase, SpanKind
+from fsdp_profile.render.svg.charts import chart_svg
 
 FSDP2 = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
 HOSTILE = "=cmd|'/c calc'!A1 <b>|@me"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsdp_profile.core.schema import CATEGORIES, NOT_FREED, Category
 from fsdp_profile.ingest import live_bytes as module
 from fsdp_profile.ingest.live_bytes import live_bytes
-from fsdp_profile.schema import CATEGORIES, NOT_FREED, Category
 
 NUM_EVENTS = 50
 

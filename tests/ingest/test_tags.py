@@ -1,8 +1,8 @@
 import pytest
 from builder import RunBuilder
 
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError, OutputError
 from fsdp_profile.export.bundle import bundle_bytes
 from fsdp_profile.ingest import tags
 

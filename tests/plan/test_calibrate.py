@@ -6,13 +6,13 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.errors import InputError, UsageError
-from fsdp_profile.plan.activations import Checkpointing
+from fsdp_profile.core.errors import InputError, UsageError
+from fsdp_profile.core.schema import Category, Phase
 from fsdp_profile.plan.calibrate import Target, Verification, measured_row, predict
-from fsdp_profile.plan.formulas import Basis
+from fsdp_profile.plan.formulas.activations import Checkpointing
+from fsdp_profile.plan.formulas.costs import Basis
+from fsdp_profile.plan.formulas.strategies import Layout, World
 from fsdp_profile.plan.measured import layout_of, sizes_of, world_of
-from fsdp_profile.plan.strategies import Layout, World
-from fsdp_profile.schema import Category, Phase
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_runs"
 P = 923_904 * 4

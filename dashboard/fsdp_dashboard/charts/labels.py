@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile.humanize import ratio_text, unit_text
+from fsdp_profile.core.humanize import ratio_text, unit_text
 
 Figure = dict[str, Any]
 MINUS = "\N{MINUS SIGN}"

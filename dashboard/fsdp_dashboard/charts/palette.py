@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from fsdp_profile.colours import COLOURS, STACK_ORDER
-from fsdp_profile.schema import Category, CollectiveKind, SpanKind
+from fsdp_profile.core.categories import COLOURS, STACK_ORDER
+from fsdp_profile.core.schema import Category, CollectiveKind, SpanKind
 
 __all__ = ["COLLECTIVE_COLOURS", "COLOURS", "LEVELS", "LEVEL_COLOURS", "NEUTRAL", "SPAN_COLOURS", "STACK_ORDER",
            "TIME_COLOURS", "WATERFALL_COLOURS"]  # fmt: skip

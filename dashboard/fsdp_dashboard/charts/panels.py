@@ -12,7 +12,7 @@ from fsdp_dashboard.charts.labels import (
     short_text,
 )
 from fsdp_dashboard.charts.palette import NEUTRAL
-from fsdp_profile.humanize import bytes_text
+from fsdp_profile.core.humanize import bytes_text
 
 HEADROOM: Final = 1.3
 """The axis ends this far above the highest peak: room for the names of phases and the peak's label."""

@@ -7,10 +7,11 @@ import numpy as np
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
-from fsdp_profile.analysis.steps import PhaseSpan, StepLedger
-from fsdp_profile.analysis.thinning import kept_rows
-from fsdp_profile.humanize import bytes_text
-from fsdp_profile.schema import NO_UNIT, Category, Phase
+from fsdp_profile.analysis.memory.downsampling import kept_rows
+from fsdp_profile.analysis.memory.step_ledger import StepLedger
+from fsdp_profile.analysis.spans.recorded import PhaseSpan
+from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.core.schema import NO_UNIT, Category, Phase
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, share_text, short_text
 from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL
-from fsdp_profile.humanize import bytes_text
-from fsdp_profile.schema import Category
+from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.core.schema import Category
 
 _TEXT_RATIO: Final = 0.13
 """A part of the longest bar at least this long has room for its percentage."""

@@ -1,6 +1,7 @@
 """A recorded run, opened: its manifest and its tables, read on demand.
 
-Opening a run reads one small file; a table is read when asked for and kept while its file is unchanged.
+Opening a run reads one small file and writes nothing; a table is read when asked for and kept in memory while its file
+is unchanged.
 """
 
 from dataclasses import dataclass, replace
@@ -11,12 +12,12 @@ from typing import Final, Protocol
 import msgspec
 import pyarrow as pa
 
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError
 from fsdp_profile.ingest.bundle import open_bundle
-from fsdp_profile.ingest.convert import convert_rank, read_rank
-from fsdp_profile.ingest.finalize import finish
+from fsdp_profile.ingest.finalize import read_unfinished
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
+from fsdp_profile.ingest.rank.convert import read_rank
 from fsdp_profile.ingest.tables import empty_table, read_table
 
 _ALWAYS: Final = ("steps", "phases", "units", "unit_spans", "collectives", "kernels")
@@ -54,7 +55,7 @@ class Run:
     def table(self, name: str, *, rank: int) -> pa.Table:
         """One table of one rank, with the columns of schema.TABLES[name]; empty if that source recorded nothing.
 
-        A rank whose capture was not turned into tables yet is converted first.
+        The tables of a rank that was not converted yet are made from its capture log, in memory: nothing is written.
 
         Raises:
             InputError: no such rank, or its files are damaged.
@@ -67,10 +68,7 @@ class Run:
         path = layout.table_path(self.path, rank, name)
         log = layout.capture_log(self.path, rank)
         if not path.exists() and log.exists():
-            try:
-                convert_rank(self.path, rank)
-            except OutputError:  # full or read-only: the tables live in memory
-                return _cached_tables(self.path, rank, log.stat().st_mtime_ns).get(name, empty_table(name))
+            return _tables_of_log(self.path, rank, log.stat().st_mtime_ns).get(name, empty_table(name))
         if not path.exists():
             if name in _ALWAYS and not self.manifest.is_imported and _is_converted(self.path, rank):
                 raise InputError(f"{path}: the table is missing, and so is what it was made of; record the run again")
@@ -80,7 +78,7 @@ class Run:
 
 
 def load_run(path: Path | str) -> Run:
-    """Open a run directory or a bundle.
+    """Open a run directory or a bundle. Nothing is converted and nothing is written.
 
     Raises:
         InputError: neither of them, or a bundle that is not to be trusted.
@@ -96,7 +94,7 @@ def load_run(path: Path | str) -> Run:
         raise InputError(f"{run_dir}: neither a run directory nor a bundle (*{layout.BUNDLE_SUFFIX})")
     manifest = read_manifest(run_dir)
     if layout.UNFINISHED in manifest.extra:
-        manifest = finish(run_dir, manifest)
+        manifest = read_unfinished(run_dir, manifest)
     return Run(path=run_dir, manifest=manifest, ranks=tuple(layout.ranks_in(run_dir)))
 
 
@@ -105,7 +103,7 @@ def _is_converted(path: Path, rank: int) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _cached_tables(path: Path, rank: int, _mtime_ns: int) -> dict[str, pa.Table]:
+def _tables_of_log(path: Path, rank: int, _mtime_ns: int) -> dict[str, pa.Table]:
     return read_rank(path, rank)[1]
 
 

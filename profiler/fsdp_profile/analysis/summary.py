@@ -9,25 +9,25 @@ from typing import Any
 
 import msgspec
 
-from fsdp_profile.analysis.across import Across, across_ranks, by_kind
-from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
-from fsdp_profile.analysis.collective_timeline import BY_GROUP, CallTotal, call_totals, collective_calls
-from fsdp_profile.analysis.collectives import CollectiveSummary, collective_summary
-from fsdp_profile.analysis.findings import findings
-from fsdp_profile.analysis.growth import growth, kept_unsharded
-from fsdp_profile.analysis.host_states import host_states
-from fsdp_profile.analysis.in_flight import in_flight
-from fsdp_profile.analysis.memory import Peak, conservation, peak_of_phases
-from fsdp_profile.analysis.postmortem import PostMortem, post_mortems
-from fsdp_profile.analysis.ranks import RankSummary, rank_summaries, worst_peak
+from fsdp_profile.analysis.collectives.cross_rank import Across, across_ranks, by_kind
+from fsdp_profile.analysis.collectives.exposure import CollectiveSummary, collective_summary
+from fsdp_profile.analysis.collectives.timeline import BY_GROUP, CallTotal, call_totals, collective_calls
+from fsdp_profile.analysis.collectives.traffic import StepTraffic, step_traffic
+from fsdp_profile.analysis.findings.evaluate import findings
+from fsdp_profile.analysis.findings.why_not_smaller import why_not_smaller
+from fsdp_profile.analysis.memory.call_sites import modules_at, source_lines
+from fsdp_profile.analysis.memory.device_waterfall import Waterfall, waterfall
+from fsdp_profile.analysis.memory.growth import growth, kept_unsharded
+from fsdp_profile.analysis.memory.host_states import host_states
+from fsdp_profile.analysis.memory.ledger import Peak, conservation, peak_of_phases
+from fsdp_profile.analysis.memory.postmortem import PostMortem, post_mortems
+from fsdp_profile.analysis.ranks.overview import RankSummary, rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.sites import modules_at, source_lines
-from fsdp_profile.analysis.steps import unit_names
-from fsdp_profile.analysis.traffic import StepTraffic, step_traffic
-from fsdp_profile.analysis.units import UnitSummary, unit_summaries
-from fsdp_profile.analysis.waterfall import Waterfall, waterfall
-from fsdp_profile.analysis.why_not_smaller import why_not_smaller
-from fsdp_profile.schema import SCHEMA_VERSION, Category
+from fsdp_profile.analysis.spans.recorded import unit_names
+from fsdp_profile.analysis.time.breakdown import exposed_by_step, step_breakdowns
+from fsdp_profile.analysis.units.in_flight import in_flight
+from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
+from fsdp_profile.core.schema import SCHEMA_VERSION, Category
 
 _ON_CPU = {
     "reserved_peak_bytes": "the CPU allocator has no reserved pool",

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fsdp_profile.capture.session import Session
@@ -59,9 +59,9 @@ def profile(
 
     import torch.distributed as dist
 
-    from fsdp_profile.capture import arm
-    from fsdp_profile.capture.join import join_own_run
     from fsdp_profile.capture.options import Options
+    from fsdp_profile.capture.process import arm
+    from fsdp_profile.capture.process.join import join_own_run
 
     if not dist.is_initialized():
         raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")

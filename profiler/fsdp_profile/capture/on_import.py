@@ -47,3 +47,6 @@ def _call(callback: Callback, module: ModuleType) -> None:
         callback(module)
     except Exception as e:
         sys.stderr.write(f"fsdp-profile: hook on {module.__name__} failed: {type(e).__name__}: {e}\n")
+
+
+C10D = "torch.distributed.distributed_c10d"

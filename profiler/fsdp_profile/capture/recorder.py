@@ -9,7 +9,7 @@ import time
 import weakref
 from typing import Any
 
-from fsdp_profile.schema import NO_UNIT, Category, Phase
+from fsdp_profile.core.schema import NO_UNIT, Category, Phase
 
 now = time.time_ns
 

@@ -14,29 +14,29 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fsdp_profile.capture import fsdp1, fsdp2
 from fsdp_profile.capture.bare_steps import BareSteps
-from fsdp_profile.capture.checkpointing import CheckpointHooks
-from fsdp_profile.capture.collectives import install as install_collectives
-from fsdp_profile.capture.cpu_window import CpuWindow
-from fsdp_profile.capture.cuda_window import CudaHistory, CudaTrace
-from fsdp_profile.capture.ddp import DdpHooks
-from fsdp_profile.capture.device import DeviceSampler
 from fsdp_profile.capture.facts import has_device, library_facts, process_facts
-from fsdp_profile.capture.fsdp1 import Fsdp1Hooks
-from fsdp_profile.capture.fsdp2 import Fsdp2Hooks
-from fsdp_profile.capture.host_states import host_states
-from fsdp_profile.capture.loop import LoopHooks
-from fsdp_profile.capture.losses import LossHooks
-from fsdp_profile.capture.model import describe_model, describe_optimizer, held_storages, tag_held, tag_kept
+from fsdp_profile.capture.hooks.checkpointing import CheckpointHooks
+from fsdp_profile.capture.hooks.collectives import install as install_collectives
+from fsdp_profile.capture.hooks.losses import LossHooks
+from fsdp_profile.capture.hooks.model import describe_model, describe_optimizer, held_storages, tag_held, tag_kept
+from fsdp_profile.capture.hooks.training_loop import LoopHooks
 from fsdp_profile.capture.options import Options
-from fsdp_profile.capture.own_code import OwnCode
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
+from fsdp_profile.capture.sources.cpu import CpuWindow
+from fsdp_profile.capture.sources.cuda import CudaHistory, CudaTrace
+from fsdp_profile.capture.sources.device import DeviceSampler
+from fsdp_profile.capture.sources.host_states import host_states
 from fsdp_profile.capture.steps import StepTracker
 from fsdp_profile.capture.units import UnitRegistry
+from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.wrappers import fsdp1, fsdp2
+from fsdp_profile.capture.wrappers.ddp import DdpHooks
+from fsdp_profile.capture.wrappers.fsdp1 import Fsdp1Hooks
+from fsdp_profile.capture.wrappers.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.writer import RawWriter
-from fsdp_profile.schema import Category, Phase
+from fsdp_profile.core.schema import Category, Phase
 
 
 class Session:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from fsdp_profile import layout
+from fsdp_profile.core import layout
 
 
 class RawWriter:

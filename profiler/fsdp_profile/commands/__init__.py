@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import NoReturn
 
 from fsdp_profile import __version__
-from fsdp_profile.errors import FsdpProfileError
+from fsdp_profile.core.errors import FsdpProfileError
 
 EXIT_USAGE = 2
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from fsdp_profile import layout
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import UsageError
 
 _LAUNCHERS: Final = ("torchrun", "accelerate", "fabric", "deepspeed")
 _RANK_AND_SIZE: Final = (
@@ -60,9 +60,9 @@ def as_rank(args: argparse.Namespace, options: Any) -> int:
         UsageError: another strategy is asked for where the script itself makes the rank known.
         OSError: the interpreter cannot be started again.
     """
-    from fsdp_profile.capture.cpu_window import quiet_kineto
-    from fsdp_profile.capture.join import join_run
-    from fsdp_profile.capture.own_launcher import python_command
+    from fsdp_profile.capture.launch.own_launcher import python_command
+    from fsdp_profile.capture.process.join import join_run
+    from fsdp_profile.capture.sources.cpu import quiet_kineto
 
     told = _rank_and_size()
     assert told is not None
@@ -97,7 +97,7 @@ def command_of(args: argparse.Namespace) -> tuple[list[str], str] | None:
 
     A number of ranks given with -n means that we do.
     """
-    from fsdp_profile.capture.own_launcher import LAUNCHER_MODULES, how_it_starts_ranks, python_command
+    from fsdp_profile.capture.launch.own_launcher import LAUNCHER_MODULES, how_it_starts_ranks, python_command
 
     if not args.module and is_command(args.script):
         path = Path(args.script)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fsdp_profile.errors import FsdpProfileError, InputError
+from fsdp_profile.core.errors import FsdpProfileError, InputError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
@@ -22,15 +23,33 @@ def open_run(path: Path) -> Run:
     Raises:
         InputError: nothing there, no run in it, or more than one.
     """
-    from fsdp_profile.analysis.run import load_run
-    from fsdp_profile.layout import find_runs
+    from fsdp_profile.core.layout import find_runs
 
     found = find_runs(path)
     if len(found) > 1:
         names = ", ".join(str(p.relative_to(path)) for p in found[:MAX_NAMED])
         more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
         raise InputError(f"{path}: {len(found)} runs in it, name one of them (newest first): {names}{more}")
-    return load_run(found[0])
+    return read_run(found[0])
+
+
+def read_run(path: Path) -> Run:
+    """The run at a path. A recording that nobody converted into tables yet is converted first, and stderr says so.
+
+    Raises:
+        InputError: no run there.
+    """
+    from fsdp_profile.analysis.run import load_run
+    from fsdp_profile.core import layout
+    from fsdp_profile.ingest.finalize import convert_run, is_unconverted
+    from fsdp_profile.ingest.manifest import read_manifest
+
+    if layout.is_run(path):
+        manifest = read_manifest(path)
+        if is_unconverted(path, manifest):
+            print(f"fsdp-profile: converting the recording in {path} into tables, once", file=sys.stderr)
+            convert_run(path, manifest)
+    return load_run(path)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from fsdp_profile.plan.devices import Device
-    from fsdp_profile.plan.formulas import ModelSize, Options, PlanRow
-    from fsdp_profile.plan.strategies import Layout, World
+    from fsdp_profile.plan.formulas.costs import ModelSize, Options, PlanRow
+    from fsdp_profile.plan.formulas.devices import Device
+    from fsdp_profile.plan.formulas.strategies import Layout, World
 
 _ANY_DEVICE_BYTES = 1 << 30
 _SEARCHES = ("gpus", "batch")
@@ -120,8 +120,8 @@ class _OneLine(argparse.ArgumentParser):
 
 
 def target_for(args: argparse.Namespace, layout: Layout, world: World) -> Any:
-    from fsdp_profile.plan.activations import Checkpointing
     from fsdp_profile.plan.calibrate import Target
+    from fsdp_profile.plan.formulas.activations import Checkpointing
 
     return Target(
         layout=layout, world=world, batch_ratio=args.batch_ratio, seq_ratio=args.seq_ratio,
@@ -130,7 +130,7 @@ def target_for(args: argparse.Namespace, layout: Layout, world: World) -> Any:
 
 
 def _count(text: str | None, option: str) -> int | None:
-    from fsdp_profile.humanize import count_of
+    from fsdp_profile.core.humanize import count_of
 
     try:
         return None if text is None else count_of(text)
@@ -147,7 +147,7 @@ def world_sizes(text: str) -> list[int]:
 
 def world_for(args: argparse.Namespace, size: int, like: World | None = None) -> World:
     """The ranks, and HSDP's replicas: as given, else as in a run, else two."""
-    from fsdp_profile.plan.strategies import DEFAULT_REPLICAS, World
+    from fsdp_profile.plan.formulas.strategies import DEFAULT_REPLICAS, World
 
     default = like.replicas if like is not None and like.replicas > 1 else DEFAULT_REPLICAS
     shards = getattr(args, "shards", None)
@@ -168,7 +168,7 @@ def layouts_for(args: argparse.Namespace) -> list[Layout]:
     Of a script or a run zero2 means what FSDP makes of it, parameters divided between steps and gathered through
     forward and backward; as a formula it is ZeRO's, parameters never divided.
     """
-    from fsdp_profile.plan.strategies import Layout
+    from fsdp_profile.plan.formulas.strategies import Layout
 
     is_formula = args.params is not None
     known = {str(layout): layout for layout in Layout} | {"zero3": Layout.FSDP}
@@ -191,22 +191,22 @@ def layouts_for(args: argparse.Namespace) -> list[Layout]:
 
 def possible(world: World) -> list[Layout]:
     """Every layout; HSDP where the ranks can be divided into replicas."""
-    from fsdp_profile.plan.strategies import LAYOUTS, Layout
+    from fsdp_profile.plan.formulas.strategies import LAYOUTS, Layout
 
     return [layout for layout in LAYOUTS if layout is not Layout.HSDP or world.has_hsdp]
 
 
 def devices_for(args: argparse.Namespace, rows: Sequence[PlanRow] = ()) -> list[Device]:
     """Those named; without a name some usual ones, unless the rows are so small that any will do."""
-    from fsdp_profile.plan.devices import DEFAULT_DEVICES, find_device
+    from fsdp_profile.plan.formulas.devices import DEFAULT_DEVICES, find_device
 
     is_small = bool(rows) and max(row.needed_bytes for row in rows) < _ANY_DEVICE_BYTES
     return [find_device(name) for name in args.devices or (() if is_small else DEFAULT_DEVICES)]
 
 
 def model_for(args: argparse.Namespace) -> ModelSize:
-    from fsdp_profile.plan.activations import Transformer
-    from fsdp_profile.plan.formulas import ModelSize
+    from fsdp_profile.plan.formulas.activations import Transformer
+    from fsdp_profile.plan.formulas.costs import ModelSize
 
     numel = _count(args.params, "--params")
     assert numel is not None
@@ -232,7 +232,7 @@ def model_for(args: argparse.Namespace) -> ModelSize:
 
 
 def options_for(args: argparse.Namespace) -> Options:
-    from fsdp_profile.plan.activations import Checkpointing
-    from fsdp_profile.plan.formulas import Options
+    from fsdp_profile.plan.formulas.activations import Checkpointing
+    from fsdp_profile.plan.formulas.costs import Options
 
     return Options(depth=args.depth, checkpointing=Checkpointing(args.ac), bucket_view=args.bucket_view)

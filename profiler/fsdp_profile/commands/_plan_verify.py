@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
     from fsdp_profile.plan.calibrate import Verification
-    from fsdp_profile.plan.formulas import PlanRow
+    from fsdp_profile.plan.formulas.costs import PlanRow
 
 _STDERR = 2  # the script's own output: with --json standard output is the document's alone
 
@@ -46,7 +46,7 @@ def record(source: Run, rows: Sequence[PlanRow], script: list[str], *, output: P
     Raises:
         UsageError: more than one is planned, the script is not here, or it did not run.
     """
-    from fsdp_profile.layout import default_run_dir
+    from fsdp_profile.core.layout import default_run_dir
     from fsdp_profile.plan.measured import layout_of
 
     if len(rows) != 1:
@@ -67,7 +67,7 @@ def record(source: Run, rows: Sequence[PlanRow], script: list[str], *, output: P
 
 def _as_run_says(row: PlanRow) -> str:
     """The strategy as `fsdp-profile run --as` takes it."""
-    from fsdp_profile.plan.strategies import DEFAULT_REPLICAS, Layout
+    from fsdp_profile.plan.formulas.strategies import DEFAULT_REPLICAS, Layout
 
     if row.layout is Layout.HSDP:
         return f"hsdp:{row.world_size // DEFAULT_REPLICAS}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
-    from fsdp_profile.capture.target import Target
+    from fsdp_profile.capture.rewrap.target import Target
 
 
 class Recorded(NamedTuple):
@@ -54,8 +54,8 @@ def record_each(args: argparse.Namespace, world_size: int, record: Record) -> in
 
 
 def _targets(texts: list[str], world_size: int) -> list[Target]:
-    from fsdp_profile.capture.target import parse_target
-    from fsdp_profile.errors import UsageError
+    from fsdp_profile.capture.rewrap.target import parse_target
+    from fsdp_profile.core.errors import UsageError
 
     targets = [parse_target(text) for text in texts]
     for target in targets:
@@ -66,14 +66,14 @@ def _targets(texts: list[str], world_size: int) -> list[Target]:
 
 
 def _folder(args: argparse.Namespace, world_size: int) -> Path:
-    from fsdp_profile.layout import claim_run_dir, default_run_dir
+    from fsdp_profile.core.layout import claim_run_dir, default_run_dir
 
     return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
 
 
 def _ran_out(run_dir: Path) -> bool:
     """Whether a run ended because an allocation failed."""
-    from fsdp_profile.errors import is_out_of_memory
+    from fsdp_profile.core.errors import is_out_of_memory
     from fsdp_profile.ingest.manifest import read_manifest
 
     return any(is_out_of_memory(record.message) for record in read_manifest(run_dir).ranks)
@@ -81,20 +81,20 @@ def _ran_out(run_dir: Path) -> bool:
 
 def _with_memory(run_dirs: list[Path]) -> list[Run]:
     """The runs that came to their end and have a peak to compare."""
-    from fsdp_profile.analysis.ranks import worst_rank
-    from fsdp_profile.analysis.run import load_run
+    from fsdp_profile.analysis.ranks.overview import worst_rank
+    from fsdp_profile.commands._opening import read_run
 
-    runs = [load_run(path) for path in run_dirs]
+    runs = [read_run(path) for path in run_dirs]
     # Ranks of other nodes have no exit code here.
     return [run for run in runs if not any(r.exit_code for r in run.manifest.ranks) and worst_rank(run) is not None]
 
 
 def _report(runs: list[Run], out_of_memory: list[Path]) -> None:
     """Print the comparison, and an estimate for each replicated run that did not fit."""
-    from fsdp_profile.analysis.compare import compare
+    from fsdp_profile.analysis.compare.peaks import compare
     from fsdp_profile.commands._opening import damage
-    from fsdp_profile.report.compare import comparison_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.compare import comparison_report
+    from fsdp_profile.render.terminal.console import console
 
     page = console()
     page.print()
@@ -110,11 +110,11 @@ def _report(runs: list[Run], out_of_memory: list[Path]) -> None:
 
 
 def _estimate(path: Path, runs: list[Run]) -> None:
-    from fsdp_profile.analysis.memory import peak
-    from fsdp_profile.analysis.ranks import worst_rank
-    from fsdp_profile.analysis.replicated import replicated_estimate
-    from fsdp_profile.report.compare import estimate_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.analysis.compare.replicated import replicated_estimate
+    from fsdp_profile.analysis.memory.ledger import peak
+    from fsdp_profile.analysis.ranks.overview import worst_rank
+    from fsdp_profile.render.terminal.compare import estimate_report
+    from fsdp_profile.render.terminal.console import console
 
     found = next(((run, e) for run in runs if (e := replicated_estimate(run)) is not None), None)
     if path.name != "ddp" or found is None:

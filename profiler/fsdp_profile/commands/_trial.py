@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fsdp_profile.humanize import bytes_text, ratio_text
-from fsdp_profile.layout import packaged
-from fsdp_profile.machine import Fact, State
+from fsdp_profile.capture.machine import Fact, State
+from fsdp_profile.core.humanize import bytes_text, ratio_text
+from fsdp_profile.core.layout import packaged
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
@@ -65,10 +65,10 @@ def _last_line(text: str) -> str:
 
 
 def _read(path: Path) -> tuple[list[Fact], dict[str, Any]]:
-    from fsdp_profile.analysis.memory import conservation, peak
-    from fsdp_profile.analysis.run import load_run
+    from fsdp_profile.analysis.memory.ledger import conservation, peak
+    from fsdp_profile.commands._opening import read_run
 
-    run = load_run(path)
+    run = read_run(path)
     manifest = run.manifest
     facts = [_source(name, text) for name, text in manifest.sources.items()]
     facts += [Fact(name="warning", state=State.LIMITED, found=text) for text in manifest.warnings]

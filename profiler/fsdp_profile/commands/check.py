@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import UsageError
-from fsdp_profile.humanize import bytes_of
+from fsdp_profile.core.errors import UsageError
+from fsdp_profile.core.humanize import bytes_of
 
 if TYPE_CHECKING:
-    from fsdp_profile.analysis.check import CheckReport, Limits
+    from fsdp_profile.analysis.check.limits import CheckReport, Limits
 
 EXIT_BREACH = 1
 
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
     """Check; 1 on a breach."""
     import sys
 
-    from fsdp_profile.analysis.check import check
-    from fsdp_profile.analysis.compare import was_cut_off
+    from fsdp_profile.analysis.check.limits import check
+    from fsdp_profile.analysis.compare.peaks import was_cut_off
 
     limits = _limits(args)
     found, baselines = open_run(args.run_path), [open_run(path) for path in args.baseline]
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
 
         print(json.dumps(document(report), indent=2, allow_nan=False))
     elif args.markdown == Path("-"):
-        from fsdp_profile.report.check import check_markdown
+        from fsdp_profile.render.markdown.check import check_markdown
 
         print(check_markdown(report), end="")
     else:
-        from fsdp_profile.report.check import check_report
-        from fsdp_profile.report.terminal import console
+        from fsdp_profile.render.terminal.check import check_report
+        from fsdp_profile.render.terminal.console import console
 
         console().print(check_report(report))
     return EXIT_BREACH if report.failed else 0
@@ -76,7 +76,7 @@ def document(report: CheckReport) -> dict[str, Any]:
     """The document of `check --json`. Keys are stable."""
     from dataclasses import asdict
 
-    from fsdp_profile.schema import SCHEMA_VERSION
+    from fsdp_profile.core.schema import SCHEMA_VERSION
 
     return {
         "schema": SCHEMA_VERSION,
@@ -89,7 +89,7 @@ def document(report: CheckReport) -> dict[str, Any]:
 
 
 def _limits(args: argparse.Namespace) -> Limits:
-    from fsdp_profile.analysis.check import Limits
+    from fsdp_profile.analysis.check.limits import Limits
 
     limits = Limits(
         peak_bytes=_given(args.max_peak, "--max-peak", bytes_of),
@@ -143,7 +143,8 @@ def _share_of(text: str) -> float:
 
 def _write(report: CheckReport, args: argparse.Namespace) -> None:
     from fsdp_profile.export.files import write_file
-    from fsdp_profile.report.check import check_junit, check_markdown
+    from fsdp_profile.render.junit import check_junit
+    from fsdp_profile.render.markdown.check import check_markdown
 
     if args.junit is not None:
         write_file(args.junit, [check_junit(report).encode()], overwrite=True)

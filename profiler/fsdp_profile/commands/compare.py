@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsdp_profile.commands._opening import MAX_NAMED, damage, open_run
-from fsdp_profile.errors import FsdpProfileError, InputError
+from fsdp_profile.core.errors import FsdpProfileError, InputError
 
 if TYPE_CHECKING:
-    from fsdp_profile.analysis.compare import ComparedRun, Comparison
+    from fsdp_profile.analysis.compare.peaks import ComparedRun, Comparison
     from fsdp_profile.analysis.run import Run
 
 
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Compare; the exit code says nothing about the result."""
     import sys
 
-    from fsdp_profile.analysis.compare import compare
+    from fsdp_profile.analysis.compare.peaks import compare
 
     opened = _open(args.run_paths, args.baseline)
     with damage(opened.runs[0].path.parent):
@@ -44,8 +44,8 @@ def run(args: argparse.Namespace) -> int:
         return 0
     for line in opened.left_out:
         print(f"fsdp-profile: left out: {line}", file=sys.stderr)
-    from fsdp_profile.report.compare import comparison_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.compare import comparison_report
+    from fsdp_profile.render.terminal.console import console
 
     console().print(comparison_report(found))
     return 0
@@ -64,7 +64,7 @@ class _Opened:
 
 def _open(paths: Sequence[Path], baseline: Path | None) -> _Opened:
     """The runs: one that is named must be fit to be compared, one that only lies in a folder may be left out."""
-    from fsdp_profile.layout import find_runs
+    from fsdp_profile.core.layout import find_runs
 
     chosen = None if baseline is None else open_run(baseline).path
     is_named: dict[Path, bool] = {} if chosen is None else {chosen: True}
@@ -87,11 +87,11 @@ def _open(paths: Sequence[Path], baseline: Path | None) -> _Opened:
 
 def _fit(path: Path, *, must: bool) -> Run | str:
     """A run with a peak, or why it is none; its summaries are kept beside it, so this is paid once."""
-    from fsdp_profile.analysis.compare import comparable_peak
-    from fsdp_profile.analysis.run import load_run
+    from fsdp_profile.analysis.compare.peaks import comparable_peak
+    from fsdp_profile.commands._opening import read_run
 
     try:
-        found = load_run(path)
+        found = read_run(path)
         with damage(path):
             comparable_peak(found)
     except FsdpProfileError as e:
@@ -119,7 +119,7 @@ def _document(found: Comparison, left_out: Sequence[str]) -> dict[str, Any]:
     """The document of `compare --json`. Keys are stable."""
     import dataclasses
 
-    from fsdp_profile.schema import SCHEMA_VERSION
+    from fsdp_profile.core.schema import SCHEMA_VERSION
 
     return {
         "schema": SCHEMA_VERSION,

@@ -21,9 +21,9 @@ def run(args: argparse.Namespace) -> int:
     import os
     import sys
 
-    from fsdp_profile.analysis.run import load_run
-    from fsdp_profile.errors import MissingExtraError, OutputError, UsageError
-    from fsdp_profile.layout import is_bundle, is_run
+    from fsdp_profile.commands._opening import read_run
+    from fsdp_profile.core.errors import MissingExtraError, OutputError, UsageError
+    from fsdp_profile.core.layout import is_bundle, is_run
 
     if args.port is not None and not 1 <= args.port <= 65535:
         raise UsageError(f"--port {args.port}: not a port; give 1 to 65535")
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
         raise OutputError(f"--port {args.port}: taken by another process; choose another, or leave it out")
     for path in args.runs:
         if is_run(path) or is_bundle(path):
-            load_run(path)  # a run that cannot be opened is said here, not in the browser
+            read_run(path)  # a run that cannot be opened is said here, not in the browser
     command = launch.command(args.runs, port=args.port, browser=not args.no_browser)
     sys.stdout.flush()
     os.execve(command[0], command, launch.environment(args.runs))

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     import time
 
     from fsdp_profile.commands import main
-    from fsdp_profile.layout import claim_run_dir, packaged
+    from fsdp_profile.core.layout import claim_run_dir, packaged
 
     name = f"demo-{time.strftime('%Y%m%d-%H%M%S')}"
     folder = claim_run_dir(args.output if args.output is not None else Path("runs") / name)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsdp_profile.machine import Fact
+    from fsdp_profile.capture.machine import Fact
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     """Look, try, tell."""
     import sys
 
-    from fsdp_profile.machine import State, facts
+    from fsdp_profile.capture.machine import State, facts
 
     found = facts(Path("runs"))
     trial: dict[str, Any] | None = None
@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(found, trial)
     else:
-        from fsdp_profile.report.doctor import doctor_report
-        from fsdp_profile.report.terminal import console
+        from fsdp_profile.render.terminal.console import console
+        from fsdp_profile.render.terminal.doctor import doctor_report
 
         console().print(doctor_report(found, is_tried=trial is not None))
     return 0 if is_able else 1

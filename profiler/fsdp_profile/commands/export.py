@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
-    from fsdp_profile.export.redact import Removal
+    from fsdp_profile.export.redact.redaction import Removal
 
 ENDINGS = (".fsdpz", ".html", ".json", ".json.gz", ".csv", ".parquet", ".md", ".svg")
 CHARTS = ("memory", "peak", "ranks", "units")
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
             return 0
     with damage(runs[0].path):
         size = _write(runs, args)
-    from fsdp_profile.humanize import bytes_text
+    from fsdp_profile.core.humanize import bytes_text
 
     print(f"{args.output}: {bytes_text(size)}")
     if args.redact or args.hide_modules is not None:
@@ -101,7 +101,7 @@ def _write(runs: Sequence[Run], args: argparse.Namespace) -> int:
 
 
 def _redacted(runs: Sequence[Run], key: str | None) -> tuple[list[Run], list[Removal]]:
-    from fsdp_profile.export.redact import Redaction, redacted
+    from fsdp_profile.export.redact.redaction import Redaction, redacted
 
     how = Redaction(hide_modules=key is not None, key=key or "")
     found, removals = [], []
@@ -114,8 +114,8 @@ def _redacted(runs: Sequence[Run], key: str | None) -> tuple[list[Run], list[Rem
 
 
 def _print_removals(removals: Sequence[Removal], *, written: bool) -> None:
-    from fsdp_profile.report.redaction import redaction_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
+    from fsdp_profile.render.terminal.redaction import redaction_report
 
     console().print(redaction_report(removals, written=written))
     sys.stdout.flush()

@@ -23,11 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print both; 1 if HTA gave no table at all."""
-    from fsdp_profile.analysis.hta import device_traces, tables_of_traces
-    from fsdp_profile.analysis.hta_compare import ours_by_rank
+    from fsdp_profile.analysis.hta.comparison import ours_by_rank
+    from fsdp_profile.analysis.hta.runner import device_traces, tables_of_traces
     from fsdp_profile.commands._opening import damage, open_run
-    from fsdp_profile.report.hta import hta_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
+    from fsdp_profile.render.terminal.hta import hta_report
 
     found = open_run(args.run_path)
     with damage(found.path):

@@ -32,12 +32,15 @@ def run(args: argparse.Namespace) -> int:
     """Import; 2 when nothing is usable, and then no folder is left behind."""
     import shutil
 
-    from fsdp_profile.errors import UsageError
-    from fsdp_profile.ingest.import_traces import import_files
-    from fsdp_profile.layout import claim_run_dir, default_run_dir
+    from fsdp_profile.core.errors import UsageError
+    from fsdp_profile.core.layout import claim_run_dir, default_run_dir
+    from fsdp_profile.ingest.imported.run import import_files
 
     if args.rank is not None and args.rank < 0:
         raise UsageError(f"--rank {args.rank}: ranks are counted from 0")
+    from fsdp_profile.analysis.ranks.overview import store_summaries
+    from fsdp_profile.analysis.run import load_run
+
     files = _files(args.files)
     wanted = args.output if args.output is not None else default_run_dir("import", len(files))
     was_there = wanted.exists()
@@ -61,6 +64,7 @@ def run(args: argparse.Namespace) -> int:
         _say(f"warning: {warning}")
     if len(manifest.warnings) > _MAX_WARNINGS:
         _say(f"{len(manifest.warnings) - _MAX_WARNINGS} more warnings in {run_dir}/manifest.json")
+    store_summaries(load_run(run_dir))
     ranks = [record.rank for record in manifest.ranks]
     _say(f"imported {len(ranks)} of {manifest.world_size} ranks; see it with: fsdp-profile show {run_dir}")
     return 0
@@ -72,7 +76,7 @@ def _files(given: list[Path]) -> list[Path]:
     Raises:
         InputError: no such file, or nothing to import in a folder.
     """
-    from fsdp_profile.errors import InputError
+    from fsdp_profile.core.errors import InputError
 
     found: list[Path] = []
     for path in given:

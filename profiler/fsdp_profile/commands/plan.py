@@ -28,15 +28,15 @@ from fsdp_profile.commands._plan_options import (
     world_for,
     world_sizes,
 )
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
-    from fsdp_profile.plan.devices import Device
-    from fsdp_profile.plan.formulas import ModelSize, Options, PlanRow
-    from fsdp_profile.plan.search import Found
-    from fsdp_profile.plan.simulate import Simulation
-    from fsdp_profile.plan.strategies import Layout, World
+    from fsdp_profile.plan.formulas.costs import ModelSize, Options, PlanRow
+    from fsdp_profile.plan.formulas.devices import Device
+    from fsdp_profile.plan.formulas.search import Found
+    from fsdp_profile.plan.formulas.strategies import Layout, World
+    from fsdp_profile.plan.simulate.simulation import Simulation
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _formulas(args: argparse.Namespace) -> int:
-    from fsdp_profile.plan.formulas import plan_rows
-    from fsdp_profile.plan.recipes import DEFAULT_RECIPE, find_recipe
+    from fsdp_profile.plan.formulas.costs import plan_rows
+    from fsdp_profile.plan.formulas.recipes import DEFAULT_RECIPE, find_recipe
 
     recipe = find_recipe(args.recipe or DEFAULT_RECIPE)
     model, options, devices = model_for(args), options_for(args), devices_for(args)
@@ -84,7 +84,7 @@ def _formulas(args: argparse.Namespace) -> int:
     for world in worlds:
         layouts = chosen or possible(world)
         rows += plan_rows(model, recipe, world, layouts=layouts, options=options)
-    from fsdp_profile.report.plan import formula_title
+    from fsdp_profile.render.terminal.plan import formula_title
 
     remarks = _unknowns(model, rows)
     title = formula_title(model, recipe, [world.size for world in worlds])
@@ -94,9 +94,9 @@ def _formulas(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace, model: ModelSize, options: Options) -> int:
-    from fsdp_profile.plan.recipes import DEFAULT_RECIPE, find_recipe
-    from fsdp_profile.plan.search import fewest_ranks, largest_batch
-    from fsdp_profile.plan.strategies import LAYOUTS
+    from fsdp_profile.plan.formulas.recipes import DEFAULT_RECIPE, find_recipe
+    from fsdp_profile.plan.formulas.search import fewest_ranks, largest_batch
+    from fsdp_profile.plan.formulas.strategies import LAYOUTS
 
     if len(args.devices) != 1:
         raise UsageError("--search: name the one device to fit, such as --device h100")
@@ -115,8 +115,8 @@ def _search(args: argparse.Namespace, model: ModelSize, options: Options) -> int
     if args.json:
         _print_json({"device": device.name, "search": args.search, "found": [_found(f, device) for f in found]})
         return 0
-    from fsdp_profile.report.plan import formula_title, search_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
+    from fsdp_profile.render.terminal.plan import formula_title, search_report
 
     ranks = [world.size] if args.search == "batch" else []
     title = f"{what} of {device.title}: {formula_title(model, recipe, ranks).removesuffix(',  ranks')}"
@@ -125,7 +125,7 @@ def _search(args: argparse.Namespace, model: ModelSize, options: Options) -> int
 
 
 def _simulated(args: argparse.Namespace, script: list[str]) -> int:
-    from fsdp_profile.plan.simulate import simulated_row
+    from fsdp_profile.plan.simulate.simulation import simulated_row
 
     sizes = world_sizes(args.world_size or "8")
     found = _simulations(args, script, [world_for(args, size) for size in sizes], layouts_for(args))
@@ -139,7 +139,7 @@ def _simulations(
     args: argparse.Namespace, script: list[str], worlds: Sequence[World], layouts: Sequence[Layout]
 ) -> list[Simulation]:
     """One after the other: each is a process that keeps one core busy."""
-    from fsdp_profile.plan.simulate import simulate
+    from fsdp_profile.plan.simulate.simulation import simulate
 
     found = []
     wanted: list[Layout | None] = [*layouts] or [None]
@@ -160,7 +160,7 @@ def _from_run(args: argparse.Namespace, script: list[str]) -> int:
     """By replay of the run, or with a script by its simulation, corrected by the run."""
     from fsdp_profile.plan.calibrate import calibrated, measured_row, predict
     from fsdp_profile.plan.measured import layout_of, world_of
-    from fsdp_profile.plan.simulate import simulate
+    from fsdp_profile.plan.simulate.simulation import simulate
 
     source = open_run(args.source)
     with damage(source.path):
@@ -193,8 +193,8 @@ def _verify(args: argparse.Namespace, source: Run, rows: Sequence[PlanRow], scri
         pair = [_row(found.predicted, []), _row(found.measured, [])]
         _print_json({"run": str(path), "error_ratio": found.error_ratio, "rows": pair})
         return 0
-    from fsdp_profile.report.plan import verification_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
+    from fsdp_profile.render.terminal.plan import verification_report
 
     console().print(verification_report(found))
     return 0
@@ -210,8 +210,8 @@ def _show(
     if args.json:
         _print_json({"model": model, "rows": [_row(row, devices) for row in rows], "remarks": list(remarks)})
         return
-    from fsdp_profile.report.plan import plan_report
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
+    from fsdp_profile.render.terminal.plan import plan_report
 
     page = plan_report(rows, devices=devices, title=title, subtitle=subtitle, remarks=remarks, explain=args.explain)
     console().print(page)
@@ -220,7 +220,7 @@ def _show(
 def _print_json(document: dict[str, Any]) -> None:
     import json
 
-    from fsdp_profile.schema import SCHEMA_VERSION
+    from fsdp_profile.core.schema import SCHEMA_VERSION
 
     print(json.dumps({"schema": SCHEMA_VERSION, **document}, indent=2, allow_nan=False))
 
@@ -282,7 +282,7 @@ def _remarks(found: Sequence[Simulation]) -> list[str]:
 
 def _script_title(script: list[str], found: Simulation) -> str:
     model = found.run.manifest.model
-    from fsdp_profile.humanize import count_text
+    from fsdp_profile.core.humanize import count_text
 
     how = "simulated without data" if found.fake_tensors else "real tensors, a fake process group"
     return f"{script[0]}: {model.name} of {count_text(model.numel)} parameters, {how}"

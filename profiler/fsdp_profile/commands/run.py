@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.commands._strategies import Recorded, record_each
-from fsdp_profile.errors import UsageError
+from fsdp_profile.core.errors import UsageError
 
 _TORCHRUN_TEXT = ("--nnodes", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--master-addr")
 _TORCHRUN_NUMBERS = ("--node-rank", "--master-port", "--max-restarts")
@@ -87,8 +87,8 @@ def _only_strategy(args: argparse.Namespace) -> str:
 
 def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
     """The usual way: as many processes as ranks, through torchrun's agent; as the script wraps, or under a strategy."""
-    from fsdp_profile.capture.launch import launch, prepare
-    from fsdp_profile.layout import MANIFEST, ranks_in
+    from fsdp_profile.capture.launch.torchrun import launch, prepare
+    from fsdp_profile.core.layout import MANIFEST, ranks_in
 
     options = _options(args, strategy)
     nproc = _nproc(args.nproc_per_node or "gpu")
@@ -115,11 +115,11 @@ def _record(args: argparse.Namespace, *, strategy: str = "") -> Recorded:
 
 def _record_node(args: argparse.Namespace, job: Any, options: Any, world_size: int) -> Recorded:
     """The same on one of several nodes: they may share the folder, and whoever reads it last finishes the manifest."""
-    from fsdp_profile.capture.join import join_run, key_of_nodes
-    from fsdp_profile.capture.launch import launch, undisturbed
+    from fsdp_profile.capture.launch.torchrun import launch, undisturbed
+    from fsdp_profile.capture.process.join import join_run, key_of_nodes
+    from fsdp_profile.core.layout import ranks_in
     from fsdp_profile.ingest.finalize import finish
     from fsdp_profile.ingest.manifest import read_manifest
-    from fsdp_profile.layout import ranks_in
 
     told_alike = (args.rdzv_id, args.rdzv_endpoint, args.master_addr, str(args.master_port or ""))
     run_dir = join_run(
@@ -143,9 +143,9 @@ def _run_once(args: argparse.Namespace, command: list[str], why: str) -> Recorde
     """One process, which starts the ranks itself."""
     from dataclasses import replace
 
-    from fsdp_profile.capture.last_words import first_to_fail
-    from fsdp_profile.capture.own_launcher import launch_tree
-    from fsdp_profile.layout import ranks_in
+    from fsdp_profile.capture.launch.own_launcher import launch_tree
+    from fsdp_profile.capture.process.failure_flush import first_to_fail
+    from fsdp_profile.core.layout import ranks_in
 
     options = _options(args, "")
     run_dir = _claim(args, None)
@@ -161,8 +161,8 @@ def _run_once(args: argparse.Namespace, command: list[str], why: str) -> Recorde
 
 def _finish(run_dir: Path, started: Any, outcome: Any, *, world_size: int | None) -> Recorded:
     """Tables, manifest, and how it went; the script's exit code counts, whatever became of its recording."""
-    from fsdp_profile.capture.launch import undisturbed
-    from fsdp_profile.errors import FsdpProfileError
+    from fsdp_profile.capture.launch.torchrun import undisturbed
+    from fsdp_profile.core.errors import FsdpProfileError
     from fsdp_profile.ingest.finalize import finalize_attempts
 
     try:
@@ -177,17 +177,17 @@ def _finish(run_dir: Path, started: Any, outcome: Any, *, world_size: int | None
 
 
 def _summarise(run_dir: Path) -> None:
-    """Keep a summary of each rank that recorded on this machine: a thousand ranks are then looked at in a second."""
-    from fsdp_profile.analysis.ranks import rank_summaries
+    """Store the summary of each rank that recorded on this machine, so that a thousand ranks are listed in a second."""
+    from fsdp_profile.analysis.ranks.overview import store_summaries
     from fsdp_profile.analysis.run import load_run
 
     with contextlib.suppress(Exception):  # it only saves work: whoever reads the run is told what is wrong with it
-        rank_summaries(load_run(run_dir))
+        store_summaries(load_run(run_dir))
 
 
 def _tell(run_dir: Path, manifest: Any, outcome: Any) -> None:
     """How it ended, what was missed, what it cost, where it is."""
-    from fsdp_profile.humanize import bytes_text, slowdown_text
+    from fsdp_profile.core.humanize import bytes_text, slowdown_text
 
     if outcome.interrupted_by is not None:
         _say(f"interrupted by signal {outcome.interrupted_by}; what was recorded is kept")
@@ -221,7 +221,7 @@ def _say(line: str) -> None:
 
 def _check_script(args: argparse.Namespace) -> None:
     from fsdp_profile.commands._launchers import is_command
-    from fsdp_profile.errors import InputError
+    from fsdp_profile.core.errors import InputError
 
     if not args.module and not Path(args.script).is_file() and not is_command(args.script):
         what = "is a folder" if Path(args.script).is_dir() else "no such file"
@@ -242,7 +242,7 @@ def _nproc(text: str) -> int:
 
 
 def _device_count() -> int:
-    from fsdp_profile.errors import MissingExtraError
+    from fsdp_profile.core.errors import MissingExtraError
 
     try:
         import torch
@@ -265,7 +265,7 @@ def _world_size(args: argparse.Namespace) -> int:
 
 def _options(args: argparse.Namespace, strategy: str) -> Any:
     from fsdp_profile.capture.options import Options
-    from fsdp_profile.humanize import bytes_of
+    from fsdp_profile.core.humanize import bytes_of
 
     first, _, last = args.steps.partition(":")
     if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
@@ -293,7 +293,7 @@ def _torchrun_args(args: argparse.Namespace) -> list[str]:
 
 
 def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
-    from fsdp_profile.layout import claim_run_dir, default_run_dir
+    from fsdp_profile.core.layout import claim_run_dir, default_run_dir
 
     return claim_run_dir(args.output if args.output is not None else default_run_dir(args.script, world_size))
 
@@ -304,8 +304,8 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy:
 
     from msgspec.structs import replace
 
+    from fsdp_profile.core.layout import UNFINISHED
     from fsdp_profile.ingest.manifest import Manifest, write_manifest
-    from fsdp_profile.layout import UNFINISHED
 
     started = Manifest(
         name=run_dir.resolve().name,

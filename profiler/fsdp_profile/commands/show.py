@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from fsdp_profile.commands._opening import damage, open_run
-from fsdp_profile.errors import FsdpProfileError, InputError
+from fsdp_profile.core.errors import FsdpProfileError, InputError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fsdp_profile.analysis.across import Across
-    from fsdp_profile.analysis.finding import Finding
-    from fsdp_profile.analysis.ranks import RankSummary
+    from fsdp_profile.analysis.collectives.cross_rank import Across
+    from fsdp_profile.analysis.findings.finding import Finding
+    from fsdp_profile.analysis.ranks.overview import RankSummary
     from fsdp_profile.analysis.run import Run
 
 SECTIONS = ("memory", "units", "collectives", "ranks", "findings")
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Show; 2 when some of it could not be read."""
     if args.json:
         return _print_json(args)
-    from fsdp_profile.report.terminal import console
+    from fsdp_profile.render.terminal.console import console
 
     reader = _Reader(open_run(args.run_path))
     page = reader.page(args.section, rank=args.rank)
@@ -91,11 +91,11 @@ class _Reader:
         Raises:
             InputError: the rank that was asked for recorded nothing.
         """
-        from fsdp_profile.analysis.why_not_smaller import why_not_smaller
-        from fsdp_profile.report.findings import findings_report
-        from fsdp_profile.report.overview import title
-        from fsdp_profile.report.parts import sections
-        from fsdp_profile.report.ranks import ranks_report
+        from fsdp_profile.analysis.findings.why_not_smaller import why_not_smaller
+        from fsdp_profile.render.terminal.findings import findings_report
+        from fsdp_profile.render.terminal.overview import title
+        from fsdp_profile.render.terminal.parts import sections
+        from fsdp_profile.render.terminal.ranks import ranks_report
 
         _check_rank(self.run, rank)
         ranks = self._ranks()
@@ -114,12 +114,12 @@ class _Reader:
         return sections([title(self.run, problems=self.problems), part])
 
     def _overview(self, ranks: list[RankSummary], rank: int | None) -> RenderableType:
-        from fsdp_profile.analysis.collectives import collective_summary
-        from fsdp_profile.analysis.memory import peak_of_steps
-        from fsdp_profile.analysis.postmortem import post_mortems
-        from fsdp_profile.analysis.traffic import step_traffic
-        from fsdp_profile.analysis.units import unit_summaries
-        from fsdp_profile.report.overview import Overview, overview_report
+        from fsdp_profile.analysis.collectives.exposure import collective_summary
+        from fsdp_profile.analysis.collectives.traffic import step_traffic
+        from fsdp_profile.analysis.memory.ledger import peak_of_steps
+        from fsdp_profile.analysis.memory.postmortem import post_mortems
+        from fsdp_profile.analysis.units.summaries import unit_summaries
+        from fsdp_profile.render.terminal.overview import Overview, overview_report
 
         failed = self._ask(lambda run, *, rank: post_mortems(run), None) or ()
         found = Overview(run=self.run, ranks=ranks, rank=rank, problems=self.problems, post_mortems=failed)
@@ -135,17 +135,17 @@ class _Reader:
         return overview_report(found)
 
     def _memory(self, rank: int) -> RenderableType:
-        from fsdp_profile.analysis.growth import growth, kept_unsharded
-        from fsdp_profile.analysis.host_states import host_states
-        from fsdp_profile.analysis.memory import blocks_at, conservation, peak, peak_of_phases, peak_of_steps
-        from fsdp_profile.analysis.sites import modules_at, source_lines
-        from fsdp_profile.analysis.steps import unit_names
-        from fsdp_profile.analysis.waterfall import waterfall
-        from fsdp_profile.report.growth import growth_report
-        from fsdp_profile.report.host_states import host_states_report
-        from fsdp_profile.report.memory import memory_report
-        from fsdp_profile.report.parts import sections
-        from fsdp_profile.report.sites import modules_report, source_lines_report
+        from fsdp_profile.analysis.memory.call_sites import modules_at, source_lines
+        from fsdp_profile.analysis.memory.device_waterfall import waterfall
+        from fsdp_profile.analysis.memory.growth import growth, kept_unsharded
+        from fsdp_profile.analysis.memory.host_states import host_states
+        from fsdp_profile.analysis.memory.ledger import blocks_at, conservation, peak, peak_of_phases, peak_of_steps
+        from fsdp_profile.analysis.spans.recorded import unit_names
+        from fsdp_profile.render.terminal.growth import growth_report
+        from fsdp_profile.render.terminal.host_states import host_states_report
+        from fsdp_profile.render.terminal.memory import memory_report
+        from fsdp_profile.render.terminal.parts import sections
+        from fsdp_profile.render.terminal.sites import modules_report, source_lines_report
 
         highest = self._ask(peak, rank)
         names = self._ask(unit_names, rank) or {}
@@ -166,22 +166,22 @@ class _Reader:
         return sections([page, host, sites, modules_report(mods), growth_report(grown, kept, unit_names=names)])
 
     def _units(self, rank: int) -> RenderableType:
-        from fsdp_profile.analysis.in_flight import in_flight
-        from fsdp_profile.analysis.units import unit_summaries
-        from fsdp_profile.report.parts import sections
-        from fsdp_profile.report.units import in_flight_report, units_report
+        from fsdp_profile.analysis.units.in_flight import in_flight
+        from fsdp_profile.analysis.units.summaries import unit_summaries
+        from fsdp_profile.render.terminal.parts import sections
+        from fsdp_profile.render.terminal.units import in_flight_report, units_report
 
         totals = units_report(self._ask(unit_summaries, rank) or (), rank=rank)
         return sections([totals, in_flight_report(self._ask(in_flight, rank) or ())])
 
     def _collectives(self, rank: int) -> RenderableType:
-        from fsdp_profile.analysis.breakdown import exposed_by_step, step_breakdowns
-        from fsdp_profile.analysis.collective_timeline import BY_GROUP, call_totals, collective_calls
-        from fsdp_profile.analysis.collectives import collective_summary
-        from fsdp_profile.analysis.traffic import step_traffic
-        from fsdp_profile.report.breakdown import breakdown_report, directions_report
-        from fsdp_profile.report.collectives import across_report, collectives_report, groups_report
-        from fsdp_profile.report.parts import sections
+        from fsdp_profile.analysis.collectives.exposure import collective_summary
+        from fsdp_profile.analysis.collectives.timeline import BY_GROUP, call_totals, collective_calls
+        from fsdp_profile.analysis.collectives.traffic import step_traffic
+        from fsdp_profile.analysis.time.breakdown import exposed_by_step, step_breakdowns
+        from fsdp_profile.render.terminal.breakdown import breakdown_report, directions_report
+        from fsdp_profile.render.terminal.collectives import across_report, collectives_report, groups_report
+        from fsdp_profile.render.terminal.parts import sections
 
         per_step = self._ask(step_traffic, rank)
         mine = collectives_report(self._ask(collective_summary, rank), rank=rank, per_step=per_step)
@@ -194,17 +194,17 @@ class _Reader:
         return sections([mine, time, directions, groups, across_report(across)])
 
     def _findings(self) -> list[Finding]:
-        from fsdp_profile.analysis.findings import findings
+        from fsdp_profile.analysis.findings.evaluate import findings
 
         return self._ask(lambda run, *, rank: findings(run), None) or []
 
     def _across(self) -> Across | None:
-        from fsdp_profile.analysis.across import across_ranks
+        from fsdp_profile.analysis.collectives.cross_rank import across_ranks
 
         return self._ask(lambda run, *, rank: across_ranks(run), None)
 
     def _ranks(self) -> list[RankSummary]:
-        from fsdp_profile.analysis.ranks import rank_summary
+        from fsdp_profile.analysis.ranks.overview import rank_summary
 
         found = (self._ask(rank_summary, rank) for rank in self.run.ranks)
         return [summary for summary in found if summary is not None]

@@ -12,12 +12,12 @@ from typing import Final
 
 import msgspec
 
-from fsdp_profile import layout
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core import layout
+from fsdp_profile.core.schema import DERIVED_TABLES, TABLES
 from fsdp_profile.ingest.bundle import BUNDLE_VERSION, INDEX, Index, MemberRecord
 from fsdp_profile.ingest.manifest import manifest_bytes
 from fsdp_profile.ingest.tables import parquet_bytes
-from fsdp_profile.schema import DERIVED_TABLES, TABLES
 
 _ALWAYS: Final = ("steps", "units")
 """Written without rows too: they tell that the rank was there."""

@@ -1,10 +1,9 @@
 """Write an exported file whole or not at all, and never over another one unless told to."""
 
-import gzip
 from collections.abc import Iterable
 from pathlib import Path
 
-from fsdp_profile.errors import OutputError
+from fsdp_profile.core.errors import OutputError
 
 
 def write_file(path: Path, chunks: Iterable[bytes], *, overwrite: bool = False) -> int:
@@ -25,8 +24,3 @@ def write_file(path: Path, chunks: Iterable[bytes], *, overwrite: bool = False) 
         partial.unlink(missing_ok=True)
         raise OutputError(f"{path}: cannot be written ({e.strerror or e}); choose another place") from e
     return size
-
-
-def gzipped(content: bytes) -> bytes:
-    """The same bytes for the same content: no time and no name in the header."""
-    return gzip.compress(content, compresslevel=9, mtime=0)

@@ -5,11 +5,11 @@ from typing import Final
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.export.bundle import bundle_bytes
-from fsdp_profile.export.files import gzipped
-from fsdp_profile.export.html import html_report
 from fsdp_profile.export.perfetto import trace_bytes
-from fsdp_profile.export.svg import chart_svg
 from fsdp_profile.export.table import csv_bytes, markdown_bytes, parquet_table
+from fsdp_profile.render.html.ledger import gzipped
+from fsdp_profile.render.html.report import html_report
+from fsdp_profile.render.svg.charts import chart_svg
 
 _TABLES: Final[dict[str, Callable[..., bytes]]] = {
     ".csv": csv_bytes,

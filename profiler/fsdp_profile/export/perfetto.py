@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.analysis.across import across_ranks
-from fsdp_profile.analysis.memory import timeline_at
+from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.memory.downsampling import kept_rows
+from fsdp_profile.analysis.memory.ledger import timeline_at
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.thinning import kept_rows
-from fsdp_profile.analysis.units import unit_spans
-from fsdp_profile.humanize import unit_text
+from fsdp_profile.analysis.spans.recorded import unit_spans
+from fsdp_profile.core.humanize import unit_text
+from fsdp_profile.core.schema import NO_UNIT, SpanKind
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.schema import NO_UNIT, SpanKind
 
 MAX_COUNTER_ROWS: Final = 200_000
 """Instants of a rank's ledger; beyond it rows at the least and greatest total of each bin stand for all."""

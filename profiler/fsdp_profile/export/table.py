@@ -4,22 +4,21 @@ Rows of all ranks, with the rank in front; of one rank where it is asked for.
 """
 
 import io
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from fsdp_profile.analysis.memory import timeline
-from fsdp_profile.analysis.ranks import rank_summaries
+from fsdp_profile.analysis.memory.ledger import timeline
+from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.units import unit_summaries
-from fsdp_profile.errors import UsageError
+from fsdp_profile.analysis.units.summaries import unit_summaries
+from fsdp_profile.core.errors import UsageError
+from fsdp_profile.core.schema import TABLES
 from fsdp_profile.ingest.tables import numbers, without_unused_words
-from fsdp_profile.report.check import markdown_text
-from fsdp_profile.schema import TABLES
+from fsdp_profile.render.markdown.tags import markdown_table
 
 TIMELINE: Final = "timeline"
 """Live bytes after each allocator event, a column per category."""
@@ -75,7 +74,7 @@ def markdown_bytes(run: Run, *, table: str | None = None, rank: int | None = Non
         UsageError: no such table, or one with too many rows for a page.
     """
     if table is None:
-        from fsdp_profile.export.markdown import markdown_report
+        from fsdp_profile.render.markdown.report import markdown_report
 
         return markdown_report(run).encode()
     found = table_of(run, table=table, rank=rank)
@@ -83,17 +82,6 @@ def markdown_bytes(run: Run, *, table: str | None = None, rank: int | None = Non
         raise UsageError(f"--table {table}: {found.num_rows:,} rows are no page of Markdown; export .csv or .parquet")
     rows = [list(row.values()) for row in found.to_pylist()]
     return (markdown_table(found.column_names, rows) + "\n").encode()
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A table of any values; text is escaped, numbers are right-aligned, None is an empty cell."""
-    is_number = [all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(header))]
-    lines = [
-        f"| {' | '.join(map(markdown_text, header))} |",
-        f"|{'|'.join('---:' if n else '---' for n in is_number)}|",
-    ]
-    lines += [f"| {' | '.join('' if v is None else markdown_text(str(v)) for v in row)} |" for row in rows]
-    return "\n".join(lines)
 
 
 def _of_rank(run: Run, name: str, rank: int) -> tuple[pa.Table, pa.Array]:

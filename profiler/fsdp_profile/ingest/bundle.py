@@ -20,11 +20,11 @@ from typing import BinaryIO, Final
 import msgspec
 import pyarrow as pa
 
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, SchemaError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError, SchemaError
+from fsdp_profile.core.schema import TABLES
 from fsdp_profile.ingest.manifest import Manifest, parse_manifest
 from fsdp_profile.ingest.tables import empty_table, table_of_parquet
-from fsdp_profile.schema import TABLES
 
 BUNDLE_VERSION: Final = "1.0"
 INDEX: Final = "bundle.json"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -17,15 +18,16 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from fsdp_profile import layout
-from fsdp_profile.errors import FsdpProfileError, OutputError
-from fsdp_profile.ingest.capture_log import CaptureLog
-from fsdp_profile.ingest.convert import convert_rank, read_rank
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import FsdpProfileError, OutputError
+from fsdp_profile.core.schema import Ending
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
+from fsdp_profile.ingest.rank.capture_log import CaptureLog
+from fsdp_profile.ingest.rank.convert import convert_rank, read_rank
 from fsdp_profile.ingest.strategy import find_strategy
-from fsdp_profile.schema import Ending
 
 NOBODY_JOINED: Final = "nothing distributed was seen: no process joined a process group"
+MIN_SILENT_S: Final = 60.0  # a log that was written to more recently may still grow
 SILENT_S: Final = 3600.0  # a rank elsewhere that wrote nothing for so long is taken for dead
 WARM_UP_STEPS: Final = 2  # the first allocates, makes the optimizer's states and starts Kineto
 MIN_STEPS: Final = 3  # fewer have no median worth the name
@@ -59,7 +61,7 @@ class RankFacts:
 
 def finalize(
     run_dir: Path, started: Manifest, *, exit_codes: dict[int, int], world_size: int | None = None,
-    is_foreign: bool = False, progress: Callable[[int, int], None] | None = None,
+    is_foreign: bool = False, write: bool = True, progress: Callable[[int, int], None] | None = None,
 ) -> Manifest:  # fmt: skip
     """Convert every local rank and return the finished manifest (not written yet).
 
@@ -69,12 +71,13 @@ def finalize(
         exit_codes: exit code by global rank, as far as the launcher knows; negative for a signal.
         world_size: ranks of the job; None where only the ranks themselves know.
         is_foreign: another launcher waited for the ranks, so no exit code is known.
+        write: write the tables; False only reads what was recorded.
         progress: told (ranks done, ranks).
     """
     begin = time.perf_counter_ns()
     ranks = layout.ranks_in(run_dir)
     facts = []
-    for done, found in enumerate(_convert_all(run_dir, ranks), start=1):
+    for done, found in enumerate(_convert_all(run_dir, ranks, write=write), start=1):
         facts.append(found)
         if progress is not None:
             progress(done, len(ranks))
@@ -136,19 +139,58 @@ def _tell_others(run_dir: Path) -> list[str]:
 
 
 def finish(run_dir: Path, started: Manifest) -> Manifest:
-    """The manifest of a run that nobody finished, because its ranks had somebody else's launcher; written if it can be.
+    """Convert and complete a run whose ranks had another launcher, so that nobody waited for them; its manifest.
 
-    While ranks may still run, or where the folder cannot be written, it is made again at every reading.
+    The manifest stays unfinished while ranks may still run.
     """
-    finished = finalize(run_dir, started, exit_codes={}, world_size=started.world_size or None, is_foreign=True)
+    finished = _finished(run_dir, started, write=True)
+    if layout.UNFINISHED not in finished.extra:
+        with contextlib.suppress(OutputError):
+            write_manifest(run_dir, finished)
+    return finished
+
+
+def read_unfinished(run_dir: Path, started: Manifest) -> Manifest:
+    """The manifest of such a run as far as its ranks recorded it. Nothing is written."""
+    return _finished(run_dir, started, write=False)
+
+
+def _finished(run_dir: Path, started: Manifest, *, write: bool) -> Manifest:
+    world_size = started.world_size or None
+    finished = finalize(run_dir, started, exit_codes={}, world_size=world_size, is_foreign=True, write=write)
     finished = msgspec.structs.replace(finished, warnings=[*_tell_others(run_dir), *finished.warnings])
     if any(_may_run(run_dir, record) for record in finished.ranks):
         return finished
     extra = {key: value for key, value in finished.extra.items() if key != layout.UNFINISHED}
-    finished = msgspec.structs.replace(finished, extra=extra)
-    with contextlib.suppress(OutputError):
-        write_manifest(run_dir, finished)
-    return finished
+    return msgspec.structs.replace(finished, extra=extra)
+
+
+def is_unconverted(run_dir: Path, manifest: Manifest) -> bool:
+    """Whether the recording has ended and lacks tables or its final manifest."""
+    if layout.UNFINISHED in manifest.extra:
+        return layout.UNFINISHED not in read_unfinished(run_dir, manifest).extra
+    return bool(_ranks_without_tables(run_dir))
+
+
+def convert_run(run_dir: Path, manifest: Manifest) -> None:
+    """Write the tables and the manifest that such a run lacks. Where its folder cannot be written, nothing changes."""
+    if layout.UNFINISHED in manifest.extra:
+        finish(run_dir, manifest)
+        return
+    for rank in _ranks_without_tables(run_dir):
+        with contextlib.suppress(FsdpProfileError):  # whoever reads the run is told what is wrong with it
+            convert_rank(run_dir, rank)
+
+
+def _ranks_without_tables(run_dir: Path) -> list[int]:
+    """Ranks whose capture log is no longer written and that have no tables, in order."""
+    found = []
+    for rank in layout.ranks_in(run_dir):
+        log = layout.capture_log(run_dir, rank)
+        has_tables = any(layout.rank_dir(run_dir, rank).glob("*.parquet"))
+        if not has_tables and log.exists() and time.time() - log.stat().st_mtime > MIN_SILENT_S:
+            found.append(rank)
+    return found
 
 
 def _may_run(run_dir: Path, record: RankRecord) -> bool:
@@ -168,18 +210,18 @@ def _may_run(run_dir: Path, record: RankRecord) -> bool:
     return time.time() - written_s < SILENT_S
 
 
-def _convert_all(run_dir: Path, ranks: list[int]) -> Any:
+def _convert_all(run_dir: Path, ranks: list[int], *, write: bool) -> Any:
     size = sum(layout.capture_log(run_dir, r).stat().st_size for r in ranks if layout.capture_log(run_dir, r).exists())
     if size < _POOL_FROM_BYTES or len(ranks) < 2:
-        yield from (_convert(run_dir, rank) for rank in ranks)
+        yield from (_convert(run_dir, rank, write=write) for rank in ranks)
         return
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_convert, [run_dir] * len(ranks), ranks)
+        yield from pool.map(partial(_convert, run_dir, write=write), ranks)
 
 
-def _convert(run_dir: Path, rank: int) -> RankFacts:
+def _convert(run_dir: Path, rank: int, *, write: bool) -> RankFacts:
     try:
-        log = convert_rank(run_dir, rank)
+        log = convert_rank(run_dir, rank) if write else read_rank(run_dir, rank)[0]
     except OutputError as e:  # a full disk: the log itself is there
         log = read_rank(run_dir, rank)[0]
         log.warnings.append(str(e))

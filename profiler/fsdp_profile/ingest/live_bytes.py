@@ -14,8 +14,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from fsdp_profile.core.schema import CATEGORIES, Category
 from fsdp_profile.ingest.tables import numbers, words
-from fsdp_profile.schema import CATEGORIES, Category
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, OutputError, SchemaError
-from fsdp_profile.schema import SCHEMA_VERSION, Ending, Strategy
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError, OutputError, SchemaError
+from fsdp_profile.core.schema import SCHEMA_VERSION, Ending, Strategy
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

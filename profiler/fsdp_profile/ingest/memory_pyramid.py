@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from fsdp_profile.core.schema import CATEGORIES
 from fsdp_profile.ingest.bins import rows_of_bins
 from fsdp_profile.ingest.live_bytes import Ints, live_bytes
 from fsdp_profile.ingest.tables import numbers
-from fsdp_profile.schema import CATEGORIES
 
 MIN_EVENTS: Final = 50_000
 """Fewer are read as they are."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fsdp_profile.schema import Strategy, UnitKind
+from fsdp_profile.core.schema import Strategy, UnitKind
 
 
 def find_strategy(units: list[dict[str, Any]], world_size: int) -> tuple[Strategy, str]:

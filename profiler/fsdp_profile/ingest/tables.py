@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from fsdp_profile.errors import InputError, SchemaError
-from fsdp_profile.schema import TABLES, Column
+from fsdp_profile.core.errors import InputError, SchemaError
+from fsdp_profile.core.schema import TABLES, Column
 
 MAX_BYTES = 1 << 56
 """Larger sizes in a table are damage."""

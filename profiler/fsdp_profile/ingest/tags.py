@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from fsdp_profile import layout
-from fsdp_profile.errors import InputError, OutputError
+from fsdp_profile.core import layout
+from fsdp_profile.core.errors import InputError, OutputError
 
 MAX_TAGS: Final = 20
 MAX_TAG_CHARS: Final = 40

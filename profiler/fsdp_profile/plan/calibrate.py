@@ -14,18 +14,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.memory import STATES, Timeline
-from fsdp_profile.analysis.ranks import worst_rank
+from fsdp_profile.analysis.memory import ledger as memory
+from fsdp_profile.analysis.memory.ledger import STATES, Timeline
+from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.errors import InputError, UsageError
+from fsdp_profile.core.errors import InputError, UsageError
+from fsdp_profile.core.schema import Category, Phase
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.plan.activations import Checkpointing
-from fsdp_profile.plan.formulas import Basis, PlanRow
+from fsdp_profile.plan.formulas.activations import Checkpointing
+from fsdp_profile.plan.formulas.costs import Basis, PlanRow
+from fsdp_profile.plan.formulas.strategies import FULLY_SHARDED, Layout, World
 from fsdp_profile.plan.measured import Sizes, layout_of, most_of_states, sizes_of, world_of
-from fsdp_profile.plan.simulate import Simulation, simulated_row
-from fsdp_profile.plan.strategies import FULLY_SHARDED, Layout, World
-from fsdp_profile.schema import Category, Phase
+from fsdp_profile.plan.simulate.simulation import Simulation, simulated_row
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

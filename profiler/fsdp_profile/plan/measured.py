@@ -5,12 +5,12 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from fsdp_profile.analysis import memory
-from fsdp_profile.analysis.memory import STATES
+from fsdp_profile.analysis.memory import ledger
+from fsdp_profile.analysis.memory.ledger import STATES
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.schema import Category, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.plan.strategies import Layout, World
-from fsdp_profile.schema import Category, UnitKind
+from fsdp_profile.plan.formulas.strategies import Layout, World
 
 _BLOCK: Final = re.compile(r"^(.*?\.\d+)\.")
 """`layers.3` of `layers.3.mlp.weight`: what is made a unit where a run has none."""
@@ -86,7 +86,7 @@ def most_of_states(run: Run, *, rank: int) -> dict[Category, int]:
     """The most bytes that each kept category held at any event of a training step."""
     steps = numbers(run.table("memory_samples", rank=rank), "step")
     most = dict.fromkeys(STATES, 0)
-    for piece in memory.pieces(run, rank=rank):
+    for piece in ledger.pieces(run, rank=rank):
         trained = steps[piece.event] >= 0
         for category, held in most.items():
             most[category] = max(held, int(piece.by_category[category][trained].max(initial=0)))

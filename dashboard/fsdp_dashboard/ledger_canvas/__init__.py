@@ -1,0 +1,1 @@
+"""The ledger of a rank drawn on a canvas in the browser."""

@@ -1,0 +1,67 @@
+"""The doorway's part on Kineto traces: which ones a run holds, and what HTA says of them."""
+
+import importlib.util
+from dataclasses import dataclass
+
+import streamlit as st
+
+from fsdp_dashboard.data import Damage, RunFacts, RunRef
+from fsdp_profile.analysis.hta import runner as hta
+from fsdp_profile.analysis.hta.runner import HtaTable
+from fsdp_profile.analysis.run import load_run
+from fsdp_profile.core import layout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TraceFile:
+    """One Kineto trace of a rank."""
+
+    rank: int
+    name: str
+    """Its path below the run directory; of an imported trace, which is not kept, the name it had."""
+    size_bytes: int | None
+    """None for an imported trace."""
+
+
+def traces(ref: RunRef, run: RunFacts) -> list[TraceFile]:
+    """The traces kept in the run, and those that it was imported from, by rank."""
+    found = []
+    for rank in layout.ranks_in(ref.path):
+        for path in sorted(layout.raw_dir(ref.path, rank).glob("kineto*.json*")):
+            name = path.relative_to(ref.path).as_posix()
+            found.append(TraceFile(rank=rank, name=name, size_bytes=path.stat().st_size))
+    with Damage(ref.label):
+        found += [
+            TraceFile(rank=int(told["rank"]), name=str(told["file"]), size_bytes=None)
+            for told in run.manifest.extra.get("imported", [])
+            if told["kind"] == "trace"
+        ]
+    return sorted(found, key=lambda trace: (trace.rank, trace.name))
+
+
+def why_no_hta(run: RunFacts) -> str | None:
+    """Why HTA cannot be asked about this run and what to do instead, as a sentence in Markdown; None where it can."""
+    if run.manifest.device_type == "cpu":
+        return (
+            "HTA reads device streams, and this run was recorded on CPU: see the Collectives page for its exposed "
+            "time, or record it on a GPU."
+        )
+    if importlib.util.find_spec("hta") is None:
+        return "HTA is not installed: run `pip install 'fsdp-profile[hta]'`, then start the dashboard again."
+    return None
+
+
+def hta_tables(ref: RunRef) -> list[HtaTable]:
+    """What HTA says of the run's traces. It runs in a process of its own and can take minutes; kept once it did.
+
+    Raises:
+        InputError: the run has no trace with device activity, or it is not where it was.
+        MissingExtraError: HTA is not installed.
+    """
+    with Damage(ref.label):
+        return _cached_hta(str(ref.path), ref.stamp)
+
+
+@st.cache_data(max_entries=16, show_spinner="HTA is reading the traces; this can take minutes")
+def _cached_hta(path: str, stamp: tuple[int, int]) -> list[HtaTable]:
+    return hta.hta_tables(load_run(path))

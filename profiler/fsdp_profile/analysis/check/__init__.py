@@ -1,0 +1,1 @@
+"""A run against limits, or against a baseline."""

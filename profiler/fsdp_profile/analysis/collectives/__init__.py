@@ -1,0 +1,1 @@
+"""Collectives, of one rank and across ranks."""

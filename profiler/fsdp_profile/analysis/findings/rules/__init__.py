@@ -1,0 +1,1 @@
+"""The rules behind the findings, by subject."""

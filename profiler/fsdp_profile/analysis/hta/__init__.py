@@ -1,0 +1,1 @@
+"""Holistic Trace Analysis (HTA) beside our own numbers."""

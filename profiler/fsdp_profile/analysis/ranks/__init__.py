@@ -1,0 +1,1 @@
+"""Ranks beside each other."""

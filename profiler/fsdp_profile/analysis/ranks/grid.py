@@ -1,0 +1,91 @@
+"""Ranks laid out as they stand in the machine room: a column per node, a row per local rank, one number each.
+
+Only summaries are read, so that a thousand ranks are one picture.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
+from fsdp_profile.analysis.ranks.overview import RankSummary
+from fsdp_profile.core.schema import Category, Word
+
+RANKS_A_COLUMN: Final = 8
+"""Where the ranks have one host, or none was recorded."""
+
+
+class Measure(Word):
+    """What is told of each rank."""
+
+    PEAK = "peak, allocated"
+    RESERVED = "peak, reserved"
+    UNKNOWN = "UNKNOWN at the peak"
+    STEP = "median step"
+    WAITED = "waited for others"
+    CAUSED = "made others wait"
+
+
+BYTES: Final = (Measure.PEAK, Measure.RESERVED, Measure.UNKNOWN)
+"""Measures in bytes; the others are in ns."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankGrid:
+    """Where each rank stands."""
+
+    columns: tuple[str, ...]
+    """Host names, or stretches of ranks where there is one host."""
+    are_hosts: bool
+    ranks: tuple[tuple[int, ...], ...]
+    """The ranks of each column, in order; a column may be shorter than another."""
+
+    @property
+    def num_rows(self) -> int:
+        """Ranks of the longest column."""
+        return max(map(len, self.ranks), default=0)
+
+
+def rank_grid(summaries: Sequence[RankSummary]) -> RankGrid:
+    """Ranks by host in order of their lowest rank; by eights where fewer than two hosts are known."""
+    by_host: dict[str, list[int]] = {}
+    for one in sorted(summaries, key=lambda s: s.rank):
+        by_host.setdefault(one.record.host if one.record is not None else "", []).append(one.rank)
+    if len(by_host) > 1:
+        names = tuple(host or "host not recorded" for host in by_host)
+        return RankGrid(columns=names, are_hosts=True, ranks=tuple(map(tuple, by_host.values())))
+    every = [rank for ranks in by_host.values() for rank in ranks]
+    stretches = [tuple(every[i : i + RANKS_A_COLUMN]) for i in range(0, len(every), RANKS_A_COLUMN)]
+    return RankGrid(
+        columns=tuple(f"{part[0]} to {part[-1]}" for part in stretches), are_hosts=False, ranks=tuple(stretches)
+    )
+
+
+def values_of(
+    summaries: Sequence[RankSummary], across: AcrossSummary | None, measure: Measure
+) -> dict[int, int | None]:
+    """Rank -> its number in bytes or ns; None where it was not recorded.
+
+    Args:
+        summaries: of every rank.
+        across: the waits; None where they could not be read.
+        measure: which number.
+    """
+    if measure in (Measure.WAITED, Measure.CAUSED):
+        known = across is not None and across.num_matched > 0
+        waits = {wait.rank: wait.wait_ns for wait in across.waits} if across is not None else {}
+        if measure is Measure.CAUSED and across is not None:
+            caused = {one.rank: one.wait_caused_ns for one in across.stragglers}
+            waits = {rank: caused.get(rank, 0) for rank in waits}
+        return {one.rank: waits.get(one.rank) if known else None for one in summaries}
+    return {one.rank: _of_summary(one, measure) for one in summaries}
+
+
+def _of_summary(one: RankSummary, measure: Measure) -> int | None:
+    if measure is Measure.RESERVED:
+        return one.reserved_peak_bytes
+    if measure is Measure.STEP:
+        return one.median_step_ns
+    if one.peak is None:
+        return None
+    return one.peak.allocated_bytes if measure is Measure.PEAK else one.peak.by_category.get(Category.UNKNOWN, 0)

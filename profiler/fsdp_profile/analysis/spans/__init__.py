@@ -1,0 +1,1 @@
+"""What was recorded as spans of time: phases, units, and sets of intervals."""

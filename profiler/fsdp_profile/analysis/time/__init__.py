@@ -1,0 +1,1 @@
+"""Steps and phases, and where the time of a step went."""

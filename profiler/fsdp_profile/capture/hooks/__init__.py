@@ -1,0 +1,1 @@
+"""Hooks on what every training script does, whatever its wrapper."""

@@ -1,0 +1,122 @@
+"""What model was trained, as its parameters say, and what else is held; read once, at the first forward."""
+
+import contextlib
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from fsdp_profile.capture.recorder import Recorder, nbytes, parts
+from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.core.schema import Category
+
+
+def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
+    """Name, elements, bytes and dtypes of the parameters, unsharded and without padding.
+
+    FSDP1's flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size,
+    quantised ones by what they are kept in.
+    """
+    dtypes: Counter[str] = Counter()
+    numel = trainable = count = size = 0
+    flat: set[int] = set()
+    for _, owner in units.owners():
+        flat_param = getattr(owner, "flat_param", None)
+        if flat_param is None or not _belongs(owner, module):
+            continue
+        elements = sum(shape.numel() for shape in flat_param._shapes)
+        kept = getattr(flat_param, "_local_shard", flat_param)
+        numel += elements
+        count += len(flat_param._shapes)
+        size += elements * kept.element_size()
+        trainable += elements if flat_param.requires_grad else 0
+        dtypes[dtype_text(kept.dtype)] += elements
+        flat.update(id(p) for p in (flat_param, *(flat_param._params or ())))
+    for param in module.parameters():
+        if id(param) in flat:
+            continue
+        numel += param.numel()
+        count += 1
+        kept_in = [param] if hasattr(param, "_local_tensor") else parts(param)
+        size += sum(nbytes(part) for part in kept_in)
+        trainable += param.numel() if param.requires_grad else 0
+        dtypes[dtype_text(max(kept_in, key=nbytes).dtype)] += param.numel()
+    inner = getattr(module, "_fsdp_wrapped_module", module)
+    return {
+        "name": type(inner).__name__.removeprefix("FSDP") or type(inner).__name__,
+        "numel": numel,
+        "trainable_numel": trainable,
+        "num_params": count,
+        "param_bytes": size,
+        "dtypes": dict(dtypes),
+    }
+
+
+def tag_kept(module: Any, recorder: Recorder) -> None:
+    """Tag what a root module keeps: its buffers, and its parameters, those outside of every unit included.
+
+    Nothing is gathered before a root's first forward, so what its parameters hold now is what this rank keeps.
+    """
+    for name, buffer in module.named_buffers():
+        recorder.tag(buffer, Category.BUFFER, name=clean_name(name))
+    for name, param in module.named_parameters():
+        recorder.tag(param, Category.SHARDED_PARAM, name=clean_name(name))
+
+
+def tag_held(recorder: Recorder) -> None:
+    """Tag, weakly, every tensor that the script holds when training begins, whatever it made it for.
+
+    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any;
+    the rest is the script's own: data, tables, averages. Any other tag of the same storage counts more.
+    """
+    import torch
+
+    for value in _live_tensors():
+        is_param = isinstance(value, torch.nn.Parameter)
+        category = Category.SHARDED_PARAM if is_param else Category.INPUT
+        recorder.tag(value, category, name="held by the script", weak=True)
+
+
+def held_storages() -> dict[str, list[int]]:
+    """Addresses and sizes of what live tensors hold of the CPU's allocator, each once.
+
+    What torch did not allocate (numpy's arrays, mapped files, shared memory) cannot be resized.
+    """
+    sizes: dict[int, int] = {}
+    for tensor in _live_tensors():
+        for part in parts(tensor):
+            with contextlib.suppress(Exception):  # a meta, lazy or functional tensor has no storage
+                storage = part.untyped_storage()
+                if part.device.type == "cpu" and storage.resizable() and storage.nbytes():
+                    sizes[storage.data_ptr()] = storage.nbytes()
+    return {"address": list(sizes), "size_bytes": list(sizes.values())}
+
+
+def _live_tensors() -> Iterator[Any]:
+    import torch
+
+    is_tensor: dict[type, bool] = {}
+    for value in gc.get_objects():
+        # Not isinstance: it asks proxies for their __class__, which may run their code.
+        kind = type(value)
+        if kind not in is_tensor:
+            is_tensor[kind] = issubclass(kind, torch.Tensor) and kind.__name__ != "FakeTensor"
+        if is_tensor[kind]:
+            yield value
+
+
+def _belongs(handle: Any, module: Any) -> bool:
+    return any(getattr(m, "_handle", None) is handle for m in module.modules())
+
+
+def describe_optimizer(optimizer: Any, roots: list[Any]) -> dict[str, Any]:
+    """An optimizer's parameters, and those that are in none of the wrapped models: stepping them trains nothing."""
+    known = {id(param) for root in roots for param in root.parameters()}
+    params = [param for group in optimizer.param_groups for param in group["params"]]
+    foreign = [param for param in params if id(param) not in known]
+    return {
+        "name": type(optimizer).__name__,
+        "num_params": len(params),
+        "num_foreign": len(foreign),
+        "foreign_bytes": sum(nbytes(part) for param in foreign for part in parts(param)),
+    }

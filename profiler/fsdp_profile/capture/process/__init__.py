@@ -1,0 +1,1 @@
+"""How capture gets into a rank's process, and how it leaves."""

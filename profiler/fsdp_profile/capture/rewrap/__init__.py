@@ -1,0 +1,1 @@
+"""Train an unmodified script under another strategy than its own: `run --as`."""

@@ -1,0 +1,1 @@
+"""Where measurements come from: the CPU and CUDA allocators, the device, the host."""

@@ -1,0 +1,1 @@
+"""One file for each data-parallel wrapper that capture understands."""

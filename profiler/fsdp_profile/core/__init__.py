@@ -1,0 +1,1 @@
+"""The contract between the parts: words, tables, categories, the run directory, errors. Standard library only."""

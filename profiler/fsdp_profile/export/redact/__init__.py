@@ -1,0 +1,1 @@
+"""Remove from a run what identifies people, machines and projects."""

@@ -1,0 +1,1 @@
+"""Files that other tools recorded to a run directory."""

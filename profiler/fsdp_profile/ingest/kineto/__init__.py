@@ -1,0 +1,1 @@
+"""Traces of torch.profiler (Kineto's Chrome JSON) to columns."""

@@ -1,0 +1,1 @@
+"""The recording of one rank to its tables."""

@@ -1,0 +1,1 @@
+"""Memory and traffic in closed form. No torch."""

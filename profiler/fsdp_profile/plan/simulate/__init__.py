@@ -1,0 +1,1 @@
+"""One step of a script with fake tensors, recorded like any run."""

@@ -1,0 +1,1 @@
+"""Values on a screen or in a file: terminal, HTML, Markdown, SVG."""
