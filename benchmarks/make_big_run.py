@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.schema import (
-    CATEGORIES,
     NO_UNIT,
     NOT_FREED,
     SETUP_STEP,
     Basis,
-    Category,
     CollectiveKind,
     Ending,
     Phase,
@@ -126,7 +125,7 @@ def setup_script() -> Script:
     script.begin(Phase.SETUP)
     for unit in range(LAYERS + 1):
         whole = script.alloc(Category.UNSHARDED_PARAM, unit_bytes(unit), unit)
-        script.alloc(Category.SHARDED_PARAM, unit_bytes(unit) // SHARDS, unit)
+        script.alloc(Category.PARAM, unit_bytes(unit) // SHARDS, unit)
         script.free(whole)
     return script
 
@@ -195,7 +194,7 @@ def _reduce(script: Script, unit: int, whole: int) -> int:
     start = script.num_events
     buffer = script.alloc(Category.REDUCE_SCATTER, unit_bytes(unit), unit)
     script.free(whole)
-    shard = script.alloc(Category.SHARDED_GRAD, unit_bytes(unit) // SHARDS, unit)
+    shard = script.alloc(Category.GRAD, unit_bytes(unit) // SHARDS, unit)
     script.free(buffer)
     script.span(unit, SpanKind.REDUCE_SCATTER, start, unit_bytes(unit))
     script.call(CollectiveKind.REDUCE_SCATTER, unit, start, unit_bytes(unit))

@@ -13,12 +13,12 @@ import numpy as np
 
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import (
     NO_UNIT,
     NOT_FREED,
     TABLES,
     Basis,
-    Category,
     CollectiveKind,
     Ending,
     Phase,
@@ -275,6 +275,6 @@ def small_step(**weight: object) -> RunBuilder:
         .unit("layers.0")
         .span(0, SpanKind.FORWARD, 11 * ms, 15 * ms)
         .span(1, SpanKind.FORWARD, 12 * ms, 14 * ms)
-        .alloc(at=1 * ms, size=mib, category=Category.SHARDED_PARAM, **weight)
+        .alloc(at=1 * ms, size=mib, category=Category.PARAM, **weight)
         .alloc(at=12 * ms, free=18 * ms, size=2 * mib)
     )

@@ -11,7 +11,8 @@ import pytest
 
 import fsdp_profile
 from fsdp_profile.commands import build_parser, main, verbs
-from fsdp_profile.core.schema import CATEGORIES, TABLES
+from fsdp_profile.core.categories import CATEGORIES
+from fsdp_profile.core.schema import TABLES
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = (ROOT, ROOT / "sample_runs", ROOT / "examples", ROOT / "docs")

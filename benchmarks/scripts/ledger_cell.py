@@ -145,8 +145,8 @@ def expected_states(model: gpt.GPT, how: str) -> dict[str, int]:
         # One gradient a flat parameter: where a part of it is trainable, frozen elements have gradients too.
         with_grad = sum(p.numel() for p in model.layers.parameters())
     return {
-        "SHARDED_PARAM": 4 * numel // shards,
-        "SHARDED_GRAD": 4 * with_grad // shards,
+        "PARAM": 4 * numel // shards,
+        "GRAD": 4 * with_grad // shards,
         "OPTIMIZER_MOMENTS": 8 * trainable // shards,
     }
 

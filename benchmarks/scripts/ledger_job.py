@@ -70,8 +70,8 @@ def tensor_bytes(job: Job) -> dict[str, int]:
     params = [p for model in job.models for p in model.parameters()]
     states = [v for o in job.optimizers for s in o.state.values() for v in s.values() if torch.is_tensor(v)]
     return {
-        "SHARDED_PARAM": _storage_bytes(getattr(p, "_local_shard", p) for p in _flat_params(job) or params),
-        "SHARDED_GRAD": _storage_bytes(p.grad for p in _flat_params(job) or params if p.grad is not None),
+        "PARAM": _storage_bytes(getattr(p, "_local_shard", p) for p in _flat_params(job) or params),
+        "GRAD": _storage_bytes(p.grad for p in _flat_params(job) or params if p.grad is not None),
         "OPTIMIZER_STATE": _storage_bytes(states),
     }
 

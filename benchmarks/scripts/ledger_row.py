@@ -11,8 +11,8 @@ from benchmarks.scripts.ledger_cells import Cell
 from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Category
 from fsdp_profile.ingest.rank.capture_log import read_capture_log
 from fsdp_profile.ingest.rank.communication import transport_ends_ns, with_handed_over
 from fsdp_profile.ingest.rank.pairing import pair_cpu_events
@@ -21,7 +21,7 @@ from fsdp_profile.ingest.tables import numbers, strings
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 ROUNDED_AWAY_RATIO = 0.0005  # 0.0 % in the table
-STATES = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
+STATES = (Category.PARAM, Category.GRAD, Category.OPTIMIZER_STATE)
 
 HEADER = (
     "| cell | peak | UNKNOWN at peak | at worst | events off | states off | closed forms off | MemTracker "

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 
 from fsdp_dashboard.charts.labels import MINUS, ByteScale, byte_scale
-from fsdp_dashboard.charts.palette import STACK_ORDER
 from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import receipt_facts
 from fsdp_profile.analysis.compare.peaks import Comparison
@@ -18,8 +17,9 @@ from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.analysis.units.in_flight import InFlight
 from fsdp_profile.analysis.units.summaries import UnitSummary
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
-from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Category, Ending
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Ending
 
 _DECIMALS = 3
 PREFETCHED = "yes, by whom is not recorded"

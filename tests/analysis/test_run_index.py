@@ -3,7 +3,8 @@ from builder import RunBuilder
 
 from fsdp_profile.analysis.run_index import Saved, glance, read, saved_against_ddp
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.export.bundle import bundle_bytes
 
 

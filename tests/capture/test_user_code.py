@@ -13,7 +13,7 @@ from fsdp_profile.analysis.memory.call_sites import modules_at, source_lines
 from fsdp_profile.analysis.memory.ledger import peak_of_steps, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.capture.user_code import OwnCode
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 
 def line_of(statement: str) -> int:

@@ -9,7 +9,8 @@ from render.terminal.samples import MIB, check_golden, ddp_run, fsdp2_run
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.commands import main
 from fsdp_profile.commands.compare import _labelled
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.ingest.manifest import Manifest
 
 
@@ -154,14 +155,14 @@ NO_COST = dict.fromkeys(("step_ns", "size_bytes", "wire_bytes", "communication_n
 def test_json_is_this_document(capsys, tmp_path):
     ddp = (
         RunBuilder("ddp", strategy=Strategy.DDP, path=tmp_path / "ddp")
-        .alloc(at=0, size=60, category=Category.SHARDED_PARAM)
+        .alloc(at=0, size=60, category=Category.PARAM)
         .alloc(at=1, size=40)
         .build()
     )
     fsdp2 = (
         RunBuilder("fsdp2", path=tmp_path / "fsdp2")
         .set(world_size=2)
-        .alloc(at=0, size=30, category=Category.SHARDED_PARAM)
+        .alloc(at=0, size=30, category=Category.PARAM)
         .alloc(at=1, size=45)
         .build()
     )
@@ -174,14 +175,14 @@ def test_json_is_this_document(capsys, tmp_path):
                 "run": "fsdp2",
                 "allocated_bytes": 75,
                 "reduction_ratio": 0.25,
-                "by_category": {"ACTIVATION": 45, "SHARDED_PARAM": 30},
-                "change_by_category": {"SHARDED_PARAM": -30, "ACTIVATION": 5},
+                "by_category": {"ACTIVATION": 45, "PARAM": 30},
+                "change_by_category": {"PARAM": -30, "ACTIVATION": 5},
             },
             {
                 "run": "ddp",
                 "allocated_bytes": 100,
                 "reduction_ratio": 0.0,
-                "by_category": {"SHARDED_PARAM": 60, "ACTIVATION": 40},
+                "by_category": {"PARAM": 60, "ACTIVATION": 40},
                 "change_by_category": {},
             },
         ],
@@ -189,7 +190,7 @@ def test_json_is_this_document(capsys, tmp_path):
         "by_unit": [],
         "per_step": [{"run": name, **NO_COST} for name in ("fsdp2", "ddp")],
         "losses": [],
-        "why": ["SHARDED_PARAM -30 B against ddp", "ACTIVATION +5 B against ddp"],
+        "why": ["PARAM -30 B against ddp", "ACTIVATION +5 B against ddp"],
         "differences": ["world size: 2 in fsdp2, 1 in ddp"],
         "left_out": [],
     }
@@ -220,7 +221,7 @@ def test_what_more_ranks_can_give_is_told_apart_from_what_they_cannot(capsys, mo
         run = RunBuilder(f"t5-{shards}", path=tmp_path / f"t5-{shards}").set(world_size=shards)
         run.unit("encoder", shard_size=shards).alloc(at=1, size=18 << 30)
         for at, (category, size) in enumerate(
-            ((Category.SHARDED_PARAM, 2), (Category.SHARDED_GRAD, 2), (Category.OPTIMIZER_STATE, 12)), start=2
+            ((Category.PARAM, 2), (Category.GRAD, 2), (Category.OPTIMIZER_STATE, 12)), start=2
         ):
             run.alloc(at=at, size=params * size // shards, category=category)
         paths.append(run.build().path)

@@ -7,7 +7,8 @@ from render.terminal.samples import MIB, check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.commands import main
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SETUP_STEP, CollectiveKind, Ending, Phase, SpanKind
 from fsdp_profile.ingest.manifest import RankRecord, Receipt
 
 
@@ -251,7 +252,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
         .span(0, SpanKind.RESHARD, 40, 41)
         .collective(CollectiveKind.ALL_GATHER, 12, 22, unit=0, size_bytes=32)
         .kernel(20, 30)
-        .alloc(at=1, size=16, category=Category.SHARDED_PARAM)
+        .alloc(at=1, size=16, category=Category.PARAM)
         .alloc(at=13, size=32, category=Category.UNSHARDED_PARAM, unit=0)
         .build()
     )
@@ -304,7 +305,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
                     "phase": "FORWARD",
                     "unit": "layers.0",
                     "t_ns": 13,
-                    "by_category": {"UNSHARDED_PARAM": 32, "SHARDED_PARAM": 16},
+                    "by_category": {"UNSHARDED_PARAM": 32, "PARAM": 16},
                     "unknown_ratio": 0.0,
                 },
                 "setup_peak_bytes": 16,

@@ -13,16 +13,8 @@ from streamlit.testing.v1 import AppTest
 import fsdp_dashboard
 from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import (
-    NOT_FREED,
-    SETUP_STEP,
-    Category,
-    CollectiveKind,
-    Phase,
-    SpanKind,
-    Strategy,
-    UnitKind,
-)
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
 from fsdp_profile.ingest.manifest import Receipt
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -98,7 +90,7 @@ def write_run(path: Path, strategy: Strategy, *, layer: str = "layers.{}", **man
             run.alloc(
                 at=T0 - 10 * MS + unit,
                 size=kept,
-                category=Category.SHARDED_PARAM,
+                category=Category.PARAM,
                 unit=unit,
                 name=f"{name}.weight",
             )
@@ -149,7 +141,7 @@ def _step(run: RunBuilder, step: int, *, rank: int, sizes: list[int], is_ddp: bo
         kind = CollectiveKind.ALL_REDUCE if is_ddp else CollectiveKind.REDUCE_SCATTER
         run.collective(kind, done, done + 800_000, unit=unit, size_bytes=size, step=step, phase=Phase.BACKWARD)
         kept = size if is_ddp else size // 2
-        run.alloc(at=back + 2 * MS, free=t + STEP - 1, size=kept, category=Category.SHARDED_GRAD, unit=unit)
+        run.alloc(at=back + 2 * MS, free=t + STEP - 1, size=kept, category=Category.GRAD, unit=unit)
         if step == 0:
             run.alloc(at=t + 35 * MS + unit, size=2 * kept, category=Category.OPTIMIZER_STATE, unit=unit)
     run.alloc(at=t + 36 * MS, free=t + 38 * MS, size=200 * KIB, category=Category.OPTIMIZER_TEMPORARY)

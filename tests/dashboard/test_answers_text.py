@@ -6,13 +6,14 @@ from fsdp_dashboard.views.overview.questions_text import NO_BASELINE, exposed, l
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.findings.questions import Answers, Gathering, Sharding, Unsharded
 from fsdp_profile.analysis.memory.ledger import Peak
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Strategy
 
 MIB, MS = 1 << 20, 1_000_000
 FSDP2, DDP = Strategy.FSDP2, Strategy.DDP
 FOUND = Answers(
     peak=Peak(rank=3, allocated_bytes=8 * MIB, step=1, phase="BACKWARD", unit=1, unit_name="<b>", t_ns=1, event=1,
-              by_category={Category.ACTIVATION: 6 * MIB, Category.SHARDED_PARAM: 2 * MIB}),
+              by_category={Category.ACTIVATION: 6 * MIB, Category.PARAM: 2 * MIB}),
     unsharded=tuple(Unsharded(name=name, size_bytes=MIB) for name in ("a", "", None, "c", "d", "e")),
     sharding=Sharding(shards=4, states_bytes=2 * MIB, transient_bytes=MIB, activation_bytes=6 * MIB),
     gathering=Gathering(rank=1, total_ns=4 * MS, exposed_ns=MS, num_steps=1),

@@ -21,7 +21,8 @@ from fsdp_dashboard.ledger_canvas.wire import packed, unpacked
 from fsdp_profile.analysis.memory import time_window
 from fsdp_profile.analysis.memory.ledger import peak_of_steps, timeline
 from fsdp_profile.analysis.memory.time_window import run_stretch, step_stretch
-from fsdp_profile.core.schema import NO_UNIT, Category, Phase
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NO_UNIT, Phase
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -63,7 +64,7 @@ def test_a_step_is_sent_exactly_from_what_was_live_at_its_start():
         "t": [0, 2 * MS, 8 * MS],
         "total": [MIB, 3 * MIB, MIB],
         "unit": [NO_UNIT, 1, NO_UNIT],
-        "SHARDED_PARAM": [MIB, MIB, MIB],
+        "PARAM": [MIB, MIB, MIB],
         "ACTIVATION": [0, 2 * MIB, 0],
     }
     assert panel["packed"]["bin_events"] == 1
@@ -77,7 +78,7 @@ def test_the_peak_is_marked_and_told_to_those_who_cannot_see_it():
     assert panel["peak"] == {"t": 2 * MS, "bytes": 3 * MIB, "text": "peak 3.00 MiB", "clear_bytes": 3 * MIB}
     assert panel["alt"] == (
         "Allocated bytes of small by category, rank 0, step 0: peak 3.00 MiB after 2.00 ms in FORWARD, unit layers.0 "
-        "at work, most of it ACTIVATION 2.00 MiB, SHARDED_PARAM 1.00 MiB."
+        "at work, most of it ACTIVATION 2.00 MiB, PARAM 1.00 MiB."
     )
 
 
@@ -85,7 +86,7 @@ def test_the_largest_blocks_have_the_time_of_their_lives():
     [panel] = drawn(of_step(small().build()))["panels"]
     assert panel["blocks"] == [
         [2 * MS, 8 * MS, "2.00 MiB ACTIVATION, aten::empty"],
-        [-9 * MS, 10 * MS + 1, "1.00 MiB SHARDED_PARAM, weight, aten::empty"],
+        [-9 * MS, 10 * MS + 1, "1.00 MiB PARAM, weight, aten::empty"],
     ]
 
 
@@ -94,7 +95,7 @@ def test_of_many_blocks_the_largest_are_sent(monkeypatch):
     run = small().alloc(at=13 * MS, free=14 * MS, size=5).build()
     assert [text for *_, text in drawn(of_step(run))["panels"][0]["blocks"]] == [
         "2.00 MiB ACTIVATION, aten::empty",
-        "1.00 MiB SHARDED_PARAM, weight, aten::empty",
+        "1.00 MiB PARAM, weight, aten::empty",
     ]
 
 
@@ -105,7 +106,7 @@ def test_several_runs_share_one_scale_and_the_highest_is_named_where_it_is_not()
     assert (found["highest_text"], found["highest_bytes"]) == ("highest of all: 8.00 MiB", 8 * MIB)
     assert [panel["names_highest"] for panel in found["panels"]] == [False, True]
     assert found["unit"] == {"name": "MiB", "bytes": MIB}
-    assert [name for name, _ in found["categories"]] == ["SHARDED_PARAM", "ACTIVATION"]
+    assert [name for name, _ in found["categories"]] == ["PARAM", "ACTIVATION"]
     assert [panel["end"] for panel in found["panels"]] == [20 * MS, 10 * MS]
 
 

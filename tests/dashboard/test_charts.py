@@ -18,7 +18,8 @@ from fsdp_profile.analysis.memory.downsampling import MAX_ROWS, kept_rows
 from fsdp_profile.analysis.memory.ledger import peak
 from fsdp_profile.analysis.memory.step_ledger import step_ledger
 from fsdp_profile.analysis.spans.recorded import spans_between
-from fsdp_profile.core.schema import Category, Phase, SpanKind, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase, SpanKind, Strategy
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -49,7 +50,7 @@ def test_memory_figure_draws_exact_bytes_until_the_end_of_the_step():
     activation = trace(figure, "ACTIVATION")
     assert activation["x"].tolist() == [0.0, 2.0, 8.0, 10.0]
     assert activation["y"].tolist() == [0.0, 2.0, 0.0, 0.0]
-    assert trace(figure, "SHARDED_PARAM")["y"].tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert trace(figure, "PARAM")["y"].tolist() == [1.0, 1.0, 1.0, 1.0]
     assert activation["line"]["shape"] == "hv"
 
 
@@ -61,9 +62,9 @@ def test_memory_figure_tells_phase_unit_and_categories_at_each_moment():
         "<b>allocated 3.00 MiB</b>",
         "FORWARD, unit layers.0",
         "ACTIVATION 2.00 MiB",
-        "SHARDED_PARAM 1.00 MiB",
+        "PARAM 1.00 MiB",
     ]
-    at_the_end = ["<b>allocated 1.00 MiB</b>", "BACKWARD, no unit at work", "SHARDED_PARAM 1.00 MiB"]
+    at_the_end = ["<b>allocated 1.00 MiB</b>", "BACKWARD, no unit at work", "PARAM 1.00 MiB"]
     assert total["customdata"][3].split("<br>") == at_the_end
 
 
@@ -119,7 +120,7 @@ def test_several_panels_share_the_rows_of_one_figure():
 
 def test_categories_without_bytes_are_not_drawn():
     names = [t["name"] for t in memory_figure([panel(small_step().build())])["data"]]
-    assert names == ["SHARDED_PARAM", "ACTIVATION", "allocated", "peak"]
+    assert names == ["PARAM", "ACTIVATION", "allocated", "peak"]
 
 
 # -- fewer rows
@@ -199,10 +200,10 @@ def bar(run, **more):
 
 
 def test_composition_is_stacked_in_bytes_on_one_scale():
-    ddp = RunBuilder("d", strategy=Strategy.DDP).alloc(at=0, size=4 * MIB, category=Category.SHARDED_PARAM).build()
-    fsdp = RunBuilder("f").alloc(at=0, size=MIB, category=Category.SHARDED_PARAM).alloc(at=1, size=MIB).build()
+    ddp = RunBuilder("d", strategy=Strategy.DDP).alloc(at=0, size=4 * MIB, category=Category.PARAM).build()
+    fsdp = RunBuilder("f").alloc(at=0, size=MIB, category=Category.PARAM).alloc(at=1, size=MIB).build()
     figure = valid(composition_figure([bar(ddp), bar(fsdp, reduction_ratio=0.5)]))
-    assert trace(figure, "SHARDED_PARAM")["x"].tolist() == [4.0, 1.0]
+    assert trace(figure, "PARAM")["x"].tolist() == [4.0, 1.0]
     assert trace(figure, "ACTIVATION")["x"].tolist() == [0.0, 1.0]
     assert trace(figure, "ACTIVATION")["text"] == ["", "50.0 %"]
     assert trace(figure, "ACTIVATION")["customdata"][1] == ("f", "1.00 MiB", "50.0 %")
@@ -319,7 +320,7 @@ def test_hostile_names_reach_a_figure_only_as_text():
 
 def test_the_legend_names_what_is_drawn():
     entries = re.findall(r"</span>([^<]+)</span>", legend_html(memory_figure([panel(small_step().build())])))
-    assert entries == ["SHARDED_PARAM", "ACTIVATION"]
+    assert entries == ["PARAM", "ACTIVATION"]
 
 
 def test_scales_are_binary_and_ticks_are_whole():

@@ -8,7 +8,8 @@ from builder import RunBuilder
 from fsdp_profile.analysis.compare.peaks import compare, waterfall_text
 from fsdp_profile.analysis.memory.step_ledger import step_ledger
 from fsdp_profile.analysis.time.alignment import aligned_by_phase
-from fsdp_profile.core.schema import Category, Phase, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase, Strategy
 
 MS = 1_000_000
 

@@ -8,7 +8,7 @@ from fsdp_dashboard.views.collectives.breakdown_chart import breakdown_figure
 from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure, waterfall_parts
 from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.time.breakdown import NO_LAUNCHES, TimeBreakdown
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -32,7 +32,7 @@ def device_run():
         .set(device_type="cuda")
         .step(-1, 0, 10 * MS)
         .step(0, 10 * MS, 20 * MS)
-        .alloc(at=MS, size=4 * MIB, category=Category.SHARDED_PARAM)
+        .alloc(at=MS, size=4 * MIB, category=Category.PARAM)
         .alloc(at=12 * MS, free=16 * MS, size=8 * MIB)
         .totals(reserved=20 * MIB, active=13 * MIB)
     )

@@ -8,8 +8,9 @@ from fsdp_dashboard.views.overview.findings_text import details, headline, saves
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.finding import Finding, Severity
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.layout import packaged
-from fsdp_profile.core.schema import Category, CollectiveKind, SpanKind, Strategy
+from fsdp_profile.core.schema import CollectiveKind, SpanKind, Strategy
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -113,7 +114,7 @@ def test_six_findings_are_open_to_the_eye_the_others_behind_one_more(opened, tmp
 
 def test_a_run_without_findings_says_so(opened, tmp_path):
     run = RunBuilder("r", strategy=Strategy.NONE, path=tmp_path / "r")
-    app = opened(run.alloc(at=1, size=4, category=Category.SHARDED_PARAM).build().path)
+    app = opened(run.alloc(at=1, size=4, category=Category.PARAM).build().path)
     assert "No rule applies to this run." in [caption.value for caption in app.caption]
     assert labels(app) == ["Not recorded, and why"]
 

@@ -10,7 +10,8 @@ from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import code, endings
 from fsdp_dashboard.views.memory.text import out_of_memory, remedy
 from fsdp_profile.analysis.memory.postmortem import Remedy, Worth, post_mortems
-from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, Category, CollectiveKind, Ending, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, CollectiveKind, Ending, Phase, SpanKind
 from fsdp_profile.ingest.manifest import Manifest, RankRecord
 
 MIB = 1 << 20

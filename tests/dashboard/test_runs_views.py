@@ -6,7 +6,8 @@ from builder import RunBuilder
 from fsdp_dashboard.views.runs import queries as data_runs
 from fsdp_profile.analysis import run_index
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.export.bundle import bundle_bytes
 from fsdp_profile.ingest.tags import read_tags, write_tags
 

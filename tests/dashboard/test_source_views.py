@@ -13,7 +13,7 @@ from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile
 from fsdp_dashboard.views.source.text import excerpt
 from fsdp_profile.analysis.memory.call_sites import SourceLine, source_lines
 from fsdp_profile.analysis.memory.ledger import peak
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 MIB = 1 << 20
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"
@@ -37,7 +37,7 @@ def recorded(path, *, script="train.py", **manifest):
     run = RunBuilder(path.name, path=path).set(**manifest).step(0, 0, 50).step(1, 50, 100)
     run.alloc(at=1, size=3 * MIB, site=f"{script}:12 main")
     run.alloc(at=2, size=MIB, site=f"{script}:12 main", category=Category.INPUT)
-    run.alloc(at=3, size=2 * MIB, site=f"{script}:14 main", category=Category.SHARDED_PARAM)
+    run.alloc(at=3, size=2 * MIB, site=f"{script}:14 main", category=Category.PARAM)
     run.alloc(at=4, free=40, size=MIB, site="pkg/model.py:3 forward")
     run.alloc(at=5, free=40, size=MIB)
     run.alloc(at=60, size=512 * 1024, site=f"{script}:20 main")
@@ -62,7 +62,7 @@ def test_the_lines_that_hold_the_peak_are_bars_and_rows(opened, tmp_path, work):
         "the script's own code."
     ) in said(app)
     drawn = figure(app)
-    assert [t["name"] for t in drawn["data"]] == ["SHARDED_PARAM", "INPUT", "ACTIVATION"]
+    assert [t["name"] for t in drawn["data"]] == ["PARAM", "INPUT", "ACTIVATION"]
     titles = [note["text"] for note in drawn["layout"]["annotations"]]
     assert titles == [
         "<b>4.00 MiB</b> · train.py:12 main",
@@ -73,7 +73,7 @@ def test_the_lines_that_hold_the_peak_are_bars_and_rows(opened, tmp_path, work):
         {"bytes (MiB)": 4.0, "of the peak": "50.0 %", "line": "train.py:12", "function": "main", "blocks": 2,
          "categories": "ACTIVATION 3.00 MiB, INPUT 1.00 MiB"},
         {"bytes (MiB)": 2.0, "of the peak": "25.0 %", "line": "train.py:14", "function": "main", "blocks": 1,
-         "categories": "SHARDED_PARAM"},
+         "categories": "PARAM"},
         {"bytes (MiB)": 1.0, "of the peak": "12.5 %", "line": "pkg/model.py:3", "function": "forward", "blocks": 1,
          "categories": "ACTIVATION"},
     ]  # fmt: skip
@@ -200,7 +200,7 @@ def test_the_figure_stacks_categories_and_counts_shares_of_the_peak(tmp_path):
     drawn = source_figure(found, peak_bytes=8 * MIB)
     Figure(**drawn)
     bars = {t["name"]: list(t["x"]) for t in drawn["data"]}
-    assert bars == {"SHARDED_PARAM": [0, 2, 0], "INPUT": [1, 0, 0], "ACTIVATION": [3, 0, 1]}
+    assert bars == {"PARAM": [0, 2, 0], "INPUT": [1, 0, 0], "ACTIVATION": [3, 0, 1]}
     assert drawn["data"][2]["customdata"][0] == ("train.py:12 main", "3.00 MiB", "37.5 %")
 
 

@@ -6,8 +6,9 @@ from builder import RunBuilder, small_step
 
 from fsdp_profile.analysis.memory.step_ledger import step_ledger, units_at
 from fsdp_profile.analysis.spans.recorded import spans_between
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError
-from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, Category, SpanKind
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SpanKind
 
 MIB = 1 << 20
 MS = 1_000_000

@@ -6,9 +6,10 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_profile.analysis.units.summaries import unit_summaries
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import unit_text
 from fsdp_profile.core.layout import packaged
-from fsdp_profile.core.schema import Category, Prefetch, SpanKind, Strategy
+from fsdp_profile.core.schema import Prefetch, SpanKind, Strategy
 
 KIB = 1 << 10
 MS = 1_000_000

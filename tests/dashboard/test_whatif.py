@@ -9,8 +9,8 @@ from streamlit.testing.v1 import AppTest
 from fsdp_dashboard.views.whatif import queries as data_whatif
 from fsdp_dashboard.views.whatif.charts import PlanBar, whatif_figure
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Category
 from fsdp_profile.plan.calibrate import Target, measured_row, predict
 from fsdp_profile.plan.formulas.strategies import Layout, World
 
@@ -27,13 +27,13 @@ def titles(app: AppTest) -> list[str]:
 
 
 def bar(size: int, *, is_whole: bool = True) -> PlanBar:
-    return PlanBar(title="fsdp x 8", by_category={Category.ACTIVATION: size, Category.SHARDED_PARAM: size},
+    return PlanBar(title="fsdp x 8", by_category={Category.ACTIVATION: size, Category.PARAM: size},
                    is_whole=is_whole, remark="fits")  # fmt: skip
 
 
 def test_a_bar_is_stacked_in_the_order_of_every_stack() -> None:
     drawn = whatif_figure([bar(2 * GIB), bar(4 * GIB, is_whole=False)], capacity_bytes=None)
-    assert [(t["name"], list(t["x"])) for t in drawn["data"]] == [("SHARDED_PARAM", [2, 4]), ("ACTIVATION", [2, 4])]
+    assert [(t["name"], list(t["x"])) for t in drawn["data"]] == [("PARAM", [2, 4]), ("ACTIVATION", [2, 4])]
     assert [a["text"] for a in drawn["layout"]["annotations"]] == [
         "<b>fsdp x 8 4.00 GiB</b> · fits",
         "<b>fsdp x 8 more than 8.00 GiB</b> · fits",

@@ -13,7 +13,8 @@ from recording import ROOT
 from fsdp_profile.analysis.memory.ledger import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
-from fsdp_profile.core.schema import Category, CollectiveKind, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind
 from fsdp_profile.export.perfetto import trace_bytes
 from fsdp_profile.ingest.manifest import RankRecord
 

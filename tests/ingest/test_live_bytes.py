@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsdp_profile.core.schema import CATEGORIES, NOT_FREED, Category
+from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.schema import NOT_FREED
 from fsdp_profile.ingest import live_bytes as module
 from fsdp_profile.ingest.live_bytes import live_bytes
 

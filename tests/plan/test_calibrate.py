@@ -6,8 +6,9 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_profile.analysis.run import Run, load_run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, UsageError
-from fsdp_profile.core.schema import Category, Phase
+from fsdp_profile.core.schema import Phase
 from fsdp_profile.plan.calibrate import Target, Verification, measured_row, predict
 from fsdp_profile.plan.formulas.activations import Checkpointing
 from fsdp_profile.plan.formulas.costs import Basis
@@ -78,7 +79,7 @@ def built(**phases: str) -> Run:
     """Two steps of FSDP2 on 2 ranks: shard 100, states 200, activations 400 in forward, gathered 50, input 8."""
     run = RunBuilder().set(world_size=2, strategy_detail="FSDP2 reshard_after_forward=True, 2 units, 2 ranks")
     run.unit("layers.0", numel=25, sharded=50, unsharded=100).unit("", numel=25, sharded=50, unsharded=100)
-    run.alloc(at=1, size=100, category=Category.SHARDED_PARAM)
+    run.alloc(at=1, size=100, category=Category.PARAM)
     for step in range(2):
         t = 100 * step
         run.step(step, t, t + 100)
@@ -87,7 +88,7 @@ def built(**phases: str) -> Run:
         run.alloc(at=t + 5, free=t + 70, size=400, category=Category.ACTIVATION)
         run.alloc(at=t + 6, free=t + 30, size=50, category=Category.UNSHARDED_PARAM)
         run.alloc(at=t + 4, free=t + 95, size=8, category=Category.INPUT)
-        run.alloc(at=t + 60, free=t + 98, size=100, category=Category.SHARDED_GRAD)
+        run.alloc(at=t + 60, free=t + 98, size=100, category=Category.GRAD)
         if step == 0:
             run.alloc(at=t + 85, size=200, category=Category.OPTIMIZER_STATE)
     return run.build()

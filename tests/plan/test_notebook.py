@@ -14,5 +14,5 @@ def test_a_block_runs(number: int, monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.chdir(ROOT)
     exec(compile(BLOCKS[number], f"block {number}", "exec"), {})
     printed = capsys.readouterr().out
-    expected = ("fsdp 26000000000 1300000000 68250000000\n", "11509188 -> 19265388 {", "'SHARDED_PARAM': 266880")
+    expected = ("fsdp 26000000000 1300000000 68250000000\n", "11509188 -> 19265388 {", "'PARAM': 266880")
     assert expected[number] in printed

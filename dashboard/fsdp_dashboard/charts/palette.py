@@ -2,32 +2,29 @@
 
 from typing import Final
 
-from fsdp_profile.core.categories import COLOURS, STACK_ORDER
-from fsdp_profile.core.schema import Category, CollectiveKind, SpanKind
-
-__all__ = ["COLLECTIVE_COLOURS", "COLOURS", "LEVELS", "LEVEL_COLOURS", "NEUTRAL", "SPAN_COLOURS", "STACK_ORDER",
-           "TIME_COLOURS", "WATERFALL_COLOURS"]  # fmt: skip
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, SpanKind
 
 NEUTRAL: Final = "#808a94"
 """Lines and marks that belong to no category; readable on white and on a dark page."""
 
 COLLECTIVE_COLOURS: Final[dict[CollectiveKind, str]] = {
-    CollectiveKind.ALL_GATHER: COLOURS[Category.ALL_GATHER],
-    CollectiveKind.REDUCE_SCATTER: COLOURS[Category.SHARDED_GRAD],
-    CollectiveKind.ALL_REDUCE: COLOURS[Category.UNSHARDED_GRAD],
-    CollectiveKind.BROADCAST: COLOURS[Category.SHARDED_PARAM],
-    CollectiveKind.ALL_TO_ALL: COLOURS[Category.ACTIVATION],
-    CollectiveKind.REDUCE: COLOURS[Category.BUFFER],
-    CollectiveKind.SEND_RECV: COLOURS[Category.OPTIMIZER_TEMPORARY],
-    CollectiveKind.BARRIER: COLOURS[Category.TEMPORARY],
-    CollectiveKind.OTHER: COLOURS[Category.UNKNOWN],
+    CollectiveKind.ALL_GATHER: Category.ALL_GATHER.colour,
+    CollectiveKind.REDUCE_SCATTER: Category.GRAD.colour,
+    CollectiveKind.ALL_REDUCE: Category.UNSHARDED_GRAD.colour,
+    CollectiveKind.BROADCAST: Category.PARAM.colour,
+    CollectiveKind.ALL_TO_ALL: Category.ACTIVATION.colour,
+    CollectiveKind.REDUCE: Category.BUFFER.colour,
+    CollectiveKind.SEND_RECV: Category.OPTIMIZER_TEMPORARY.colour,
+    CollectiveKind.BARRIER: Category.TEMPORARY.colour,
+    CollectiveKind.OTHER: Category.UNKNOWN.colour,
 }
 """One colour per kind, on every page; taken from the categories, so no two look alike."""
 
 SPAN_COLOURS: Final[dict[SpanKind, str]] = {
-    SpanKind.UNSHARDED: COLOURS[Category.UNSHARDED_PARAM],
-    SpanKind.FORWARD: COLOURS[Category.SHARDED_PARAM],
-    SpanKind.BACKWARD: COLOURS[Category.ACTIVATION],
+    SpanKind.UNSHARDED: Category.UNSHARDED_PARAM.colour,
+    SpanKind.FORWARD: Category.PARAM.colour,
+    SpanKind.BACKWARD: Category.ACTIVATION.colour,
     SpanKind.ALL_GATHER: COLLECTIVE_COLOURS[CollectiveKind.ALL_GATHER],
     SpanKind.COPY_OUT: COLLECTIVE_COLOURS[CollectiveKind.ALL_GATHER],
     SpanKind.REDUCE: COLLECTIVE_COLOURS[CollectiveKind.REDUCE_SCATTER],
@@ -40,26 +37,26 @@ LEVELS: Final = ("active", "reserved", "device used")
 """Lines over the stack, lowest first."""
 
 LEVEL_COLOURS: Final[dict[str, str]] = {
-    "active": COLOURS[Category.OPTIMIZER_STATE],
+    "active": Category.OPTIMIZER_STATE.colour,
     "reserved": NEUTRAL,
-    "device used": COLOURS[Category.BUFFER],
+    "device used": Category.BUFFER.colour,
 }
 
 WATERFALL_COLOURS: Final[dict[str, str]] = {
-    "allocated": COLOURS[Category.SHARDED_PARAM],
+    "allocated": Category.PARAM.colour,
     "held by a stream": LEVEL_COLOURS["active"],
-    "cached": COLOURS[Category.TEMPORARY],
+    "cached": Category.TEMPORARY.colour,
     "outside": LEVEL_COLOURS["device used"],
     "outside: this process": LEVEL_COLOURS["device used"],
-    "outside: other processes": COLOURS[Category.INPUT],
+    "outside: other processes": Category.INPUT.colour,
     "device used": LEVEL_COLOURS["device used"],
 }
 """Parts of the device waterfall; what ends at a level has the level's colour."""
 
 TIME_COLOURS: Final[dict[str, str]] = {
-    "compute": COLOURS[Category.SHARDED_PARAM],
+    "compute": Category.PARAM.colour,
     "exposed": NEUTRAL,
-    "copies": COLOURS[Category.INPUT],
+    "copies": Category.INPUT.colour,
     "idle": "rgba(128,138,148,0.22)",
 }
 """Parts of a step's time; the exposed one is hatched, as in every figure of collectives."""

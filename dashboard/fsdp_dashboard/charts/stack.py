@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, unit_label
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.palette import NEUTRAL
 from fsdp_profile.analysis.memory.downsampling import kept_rows
 from fsdp_profile.analysis.memory.step_ledger import StepLedger
 from fsdp_profile.analysis.spans.recorded import PhaseSpan
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import NO_UNIT, Category, Phase
+from fsdp_profile.core.schema import NO_UNIT, Phase
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -65,8 +66,8 @@ def stack_traces(
             "legendgroup": str(category),
             "showlegend": axes[0] == "x",
             "stackgroup": "memory",
-            "line": {"shape": "hv", "width": 0, "color": COLOURS[category]},
-            "fillcolor": COLOURS[category],
+            "line": {"shape": "hv", "width": 0, "color": category.colour},
+            "fillcolor": category.colour,
             "hoverinfo": "skip",  # the total tells it all, without the categories that are empty
         }
         for category in categories

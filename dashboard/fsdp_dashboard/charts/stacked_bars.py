@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from fsdp_dashboard.charts.labels import ByteScale, Figure, share_text, short_text
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL
+from fsdp_dashboard.charts.palette import NEUTRAL
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Category
 
 _TEXT_RATIO: Final = 0.13
 """A part of the longest bar at least this long has room for its percentage."""
@@ -26,7 +26,7 @@ def category_bars(
         "x": scale.of(list(sizes)),
         "y": list(range(len(sizes))),
         "name": str(category),
-        "marker": {"color": COLOURS[category], "line": {"width": 0}},
+        "marker": {"color": category.colour, "line": {"width": 0}},
         "text": [share if size >= enough else "" for size, share in zip(sizes, shares, strict=True)],
         "textposition": "inside",
         "insidetextanchor": "middle",

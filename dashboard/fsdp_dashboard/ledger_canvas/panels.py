@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from fsdp_dashboard.charts.labels import byte_scale
-from fsdp_dashboard.charts.palette import COLOURS, LEVEL_COLOURS, LEVELS, STACK_ORDER
+from fsdp_dashboard.charts.palette import LEVEL_COLOURS, LEVELS
 from fsdp_dashboard.charts.panels import HEADROOM, TELLING_RATIO
 from fsdp_dashboard.charts.stack import opens_ns, shortly_before
 from fsdp_dashboard.ledger_canvas.wire import Ints, packed
@@ -18,8 +18,9 @@ from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.memory.pyramid import Level
 from fsdp_profile.analysis.memory.time_window import BigBlock, Detail, Stretch
 from fsdp_profile.analysis.spans.recorded import PhaseSpan
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
-from fsdp_profile.core.schema import NO_UNIT, Category
+from fsdp_profile.core.schema import NO_UNIT
 
 MAX_RATIO: Final = 4
 """A level above this many times the highest allocated bytes is told, not drawn: the categories would be slivers."""
@@ -64,7 +65,7 @@ def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | Non
         "height_px": SINGLE_PX if len(panels) == 1 else PANEL_PX,
         "highest_bytes": highest,
         "highest_text": f"highest of all: {bytes_text(highest)}" if len(panels) > 1 else "",
-        "categories": [[str(c), COLOURS[c]] for c in categories_in(panels)],
+        "categories": [[str(c), c.colour] for c in categories_in(panels)],
         "levels": [[name, LEVEL_COLOURS[name], name == _SAMPLED] for name in drawn],
         "levels_above": [[name, LEVEL_COLOURS[name], name == _SAMPLED] for name in above],
         "panels": [_panel(panel, drawn, highest_bytes=highest, top_bytes=top) for panel in panels],
@@ -102,7 +103,7 @@ def levels_above(panels: Sequence[LedgerPanel]) -> dict[str, int]:
 def legend_of(panels: Sequence[LedgerPanel]) -> dict[str, Any]:
     """The entries of the legend, as charts/legend.py reads a figure's."""
     data = ledger_names(panels)
-    categories = [{"name": str(c), "fillcolor": COLOURS[c]} for c in categories_in(panels)]
+    categories = [{"name": str(c), "fillcolor": c.colour} for c in categories_in(panels)]
     lines = [{"name": name, "legend": "legend2", "line": {"color": LEVEL_COLOURS[name]}} for name in data]
     return {"data": [*categories, *lines]}
 

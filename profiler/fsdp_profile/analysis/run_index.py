@@ -12,8 +12,9 @@ from fsdp_profile.analysis.cache import read_cached
 from fsdp_profile.analysis.ranks.overview import SUMMARY, RankSummary, rank_summaries, worst_peak
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import FsdpProfileError
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.ingest.manifest import Manifest, read_manifest
 
 

@@ -27,7 +27,8 @@ from fsdp_profile.analysis.spans.recorded import unit_names
 from fsdp_profile.analysis.time.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.analysis.units.in_flight import in_flight
 from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
-from fsdp_profile.core.schema import SCHEMA_VERSION, Category
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SCHEMA_VERSION
 
 _ON_CPU = {
     "reserved_peak_bytes": "the CPU allocator has no reserved pool",

@@ -19,7 +19,7 @@ from typing import Any, Final
 import psutil
 
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 OLDEST_TORCH: Final = (2, 4)
 NEWEST_TORCH: Final = (2, 15)

@@ -9,7 +9,8 @@ import time
 import weakref
 from typing import Any
 
-from fsdp_profile.core.schema import NO_UNIT, Category, Phase
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NO_UNIT, Phase
 
 now = time.time_ns
 

@@ -36,7 +36,8 @@ from fsdp_profile.capture.wrappers.ddp import DdpHooks
 from fsdp_profile.capture.wrappers.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.wrappers.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.writer import RawWriter
-from fsdp_profile.core.schema import Category, Phase
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase
 
 
 class Session:

@@ -5,10 +5,12 @@ sizes `*_bytes` are int64. A newer minor version is read, an unknown major is re
 """
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-SCHEMA_VERSION: Final = "1.1"
+from fsdp_profile.core.categories import CATEGORIES
+from fsdp_profile.core.words import Word
+
+SCHEMA_VERSION: Final = "2.0"
 
 SETUP_STEP: Final = -1
 """Step number of everything before the first forward."""
@@ -21,49 +23,6 @@ NO_UNIT: Final = -1
 
 NOT_FREED: Final = (1 << 63) - 1
 """`end_ns` and `end_event` of a block still live when the recording ended."""
-
-
-class Word(str, Enum):
-    """An enum whose members are their own text, in tables, JSON and on screen."""
-
-    def __str__(self) -> str:
-        return str(self.value)
-
-
-class Category(Word):
-    """What the bytes of an allocation are for (`_FSDPRefType` of PyTorch, spelled out)."""
-
-    SHARDED_PARAM = "SHARDED_PARAM"
-    """Parameters this rank keeps: its shards, and what is in no unit; under DDP the whole replica."""
-    UNSHARDED_PARAM = "UNSHARDED_PARAM"
-    """Gathered parameters in compute dtype, and the originals before they are sharded."""
-    SHARDED_GRAD = "SHARDED_GRAD"
-    """Reduced gradients this rank keeps; under DDP all of them."""
-    UNSHARDED_GRAD = "UNSHARDED_GRAD"
-    """Gradients of a gathered unit before they are reduced, those that wait under `no_sync` included."""
-    OPTIMIZER_STATE = "OPTIMIZER_STATE"
-    """Tensors in `optimizer.state`, and a GradScaler's."""
-    ACTIVATION = "ACTIVATION"
-    """Allocated in forward and still alive after it, or made again in backward by a checkpoint (`recomputed`)."""
-    ALL_GATHER = "ALL_GATHER"
-    """Buffers of all-gathers that are not the gathered parameters themselves."""
-    REDUCE_SCATTER = "REDUCE_SCATTER"
-    """Buffers of gradient reductions: reduce-scatter inputs and outputs, HSDP all-reduce."""
-    BUCKET = "BUCKET"
-    """DDP's gradient buckets that are not the gradients themselves, what communication hooks make of them, scratch."""
-    BUFFER = "BUFFER"
-    """Module buffers."""
-    INPUT = "INPUT"
-    """The batch: given to the model, or made between steps; tensors that the script holds at the first forward."""
-    OPTIMIZER_TEMPORARY = "OPTIMIZER_TEMPORARY"
-    """Allocated and freed inside `optimizer.step`."""
-    TEMPORARY = "TEMPORARY"
-    """Allocated and freed inside one phase (autograd's intermediates, workspaces); copies made for a checkpoint."""
-    UNKNOWN = "UNKNOWN"
-    """Not attributed. Always shown."""
-
-
-CATEGORIES: Final = tuple(Category)
 
 
 class Phase(Word):
@@ -139,6 +98,11 @@ class Prefetch(Word):
 class CollectiveKind(Word):
     """One call on a process group."""
 
+    @property
+    def label(self) -> str:
+        """What people read: "all-gather"."""
+        return "send/receive" if self is CollectiveKind.SEND_RECV else super().label.replace(" ", "-")
+
     ALL_GATHER = "ALL_GATHER"
     REDUCE_SCATTER = "REDUCE_SCATTER"
     ALL_REDUCE = "ALL_REDUCE"
@@ -152,6 +116,11 @@ class CollectiveKind(Word):
 
 class Strategy(Word):
     """How the model state is spread over the ranks, as found in the process."""
+
+    @property
+    def label(self) -> str:
+        """What people read: the name as PyTorch writes it."""
+        return "no data parallelism" if self is Strategy.NONE else str(self.value)
 
     DDP = "DDP"
     FSDP1 = "FSDP1"

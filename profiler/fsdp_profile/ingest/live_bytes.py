@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.core.schema import CATEGORIES, Category
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.ingest.tables import numbers, words
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -103,6 +103,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return "imported" in self.extra
 
 
+READABLE_MAJORS = ("1", SCHEMA_VERSION.split(".")[0])
+"""Major versions that are read; the tables of schema 1 get the category codes of today (ingest/tables.py)."""
 _MAX_MANIFEST_BYTES = 64 << 20  # a manifest of 100,000 ranks stays under this
 
 
@@ -134,15 +136,17 @@ def parse_manifest(content: bytes, *, where: str) -> Manifest:
         version = msgspec.json.decode(content, type=_Versioned).schema
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise InputError(f"{where}: not a run's manifest ({e})") from e
-    if version.split(".")[0] != SCHEMA_VERSION.split(".")[0]:
+    if version.split(".")[0] not in READABLE_MAJORS:
         raise SchemaError(
             f"{where}: schema {version} is not readable by this release (it reads {SCHEMA_VERSION}); "
             "upgrade fsdp-profile"
         )
     try:
-        return msgspec.json.decode(content, type=Manifest)
+        found = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise InputError(f"{where}: not a run's manifest ({e})") from e
+    is_former = version.split(".")[0] != SCHEMA_VERSION.split(".")[0]
+    return msgspec.structs.replace(found, schema=SCHEMA_VERSION) if is_former else found
 
 
 def write_manifest(run_dir: Path, manifest: Manifest) -> None:

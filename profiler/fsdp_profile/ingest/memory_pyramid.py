@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.core.schema import CATEGORIES
+from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.ingest.bins import rows_of_bins
 from fsdp_profile.ingest.live_bytes import Ints, live_bytes
 from fsdp_profile.ingest.tables import numbers

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fsdp_profile.core.categories import CATEGORIES, FORMER_CODES
 from fsdp_profile.core.errors import InputError, SchemaError
 from fsdp_profile.core.schema import TABLES, Column
 
@@ -97,11 +98,17 @@ def table_of_parquet(content: bytes, table: str, *, where: str) -> pa.Table:
         memory = max(told.num_rows * told.num_columns * 8, pages)
         if memory > max(FREE_TABLE_BYTES, MAX_EXPANSION * len(content)):
             raise InputError(f"{where}: {len(content):,} bytes would become {memory:,} in memory; not opened")
-        found = file.read(columns=[c.name for c in TABLES[table]], use_threads=False)
+        found = file.read(columns=_columns_in_file(table), use_threads=False)
     except (OSError, pa.ArrowException, UnicodeDecodeError) as e:
         reason = (str(e).splitlines() or ["no message"])[0]
         raise InputError(f"{where}: damaged or not Parquet ({reason}); export the run again") from e
     return _in_schema(found, table, where=where)
+
+
+def _columns_in_file(table: str) -> list[str]:
+    """The columns of a table as this schema or a former one names them."""
+    names = [column.name for column in TABLES[table]]
+    return [*names, *(f"{code.lower()}_bytes" for code in FORMER_CODES)] if table == "memory_pyramid" else names
 
 
 def parquet_bytes(table: pa.Table) -> bytes:
@@ -122,6 +129,7 @@ def without_unused_words(table: pa.Table) -> pa.Table:
 
 def _in_schema(found: pa.Table, table: str, *, where: str) -> pa.Table:
     """The table with exactly the schema's columns."""
+    found = _with_todays_categories(found, table)
     arrays = []
     for column in TABLES[table]:
         if column.name not in found.column_names:
@@ -142,6 +150,29 @@ def _in_schema(found: pa.Table, table: str, *, where: str) -> pa.Table:
             raise InputError(f"{where}: column '{column.name}' holds sizes no machine has; record the run again")
         arrays.append(array if array.type == want else array.dictionary_encode())
     return pa.Table.from_arrays(arrays, schema=arrow_schema(table)).unify_dictionaries().combine_chunks()
+
+
+def _with_todays_categories(found: pa.Table, table: str) -> pa.Table:
+    """A table that schema 1 wrote, with the codes of today; categories that schema 1 did not know have no bytes."""
+    former = {f"{code.lower()}_bytes": f"{category.lower()}_bytes" for code, category in FORMER_CODES.items()}
+    if table == "memory_pyramid" and not {former[name] for name in former} & set(found.column_names):
+        found = found.rename_columns([former.get(name, name) for name in found.column_names])
+        for name in {f"{category.lower()}_bytes" for category in CATEGORIES} - set(found.column_names):
+            found = found.append_column(name, pa.array(np.zeros(found.num_rows, np.int64)))
+    elif "category" in found.column_names:
+        number = found.column_names.index("category")
+        chunks = found.column(number).chunks
+        if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
+            renamed = [
+                pa.DictionaryArray.from_arrays(chunk.indices, pa.array(_todays(chunk.dictionary.to_pylist())))
+                for chunk in chunks
+            ]
+            found = found.set_column(number, "category", pa.chunked_array(renamed))
+    return found
+
+
+def _todays(codes: list[Any]) -> list[Any]:
+    return [str(FORMER_CODES.get(code, code)) if isinstance(code, str) else code for code in codes]
 
 
 def _is_absurd(array: pa.ChunkedArray) -> bool:

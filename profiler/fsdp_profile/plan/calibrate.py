@@ -18,8 +18,9 @@ from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.memory.ledger import STATES, Timeline
 from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, UsageError
-from fsdp_profile.core.schema import Category, Phase
+from fsdp_profile.core.schema import Phase
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.plan.formulas.activations import Checkpointing
 from fsdp_profile.plan.formulas.costs import Basis, PlanRow
@@ -166,7 +167,7 @@ def _predict_one(
     before = {category: values.astype(np.float64) for category, values in ledger.by_category.items()}
     after = dict(before)
     ratio = sizes.shards / target.world.shards(target.layout)
-    for category in (Category.SHARDED_PARAM, Category.OPTIMIZER_STATE, Category.OPTIMIZER_TEMPORARY):
+    for category in (Category.PARAM, Category.OPTIMIZER_STATE, Category.OPTIMIZER_TEMPORARY):
         after[category] = before[category] * (ratio if _is_divided(category, target.layout) else sizes.shards)
     _change_gradients(after, before, sizes, target, ratio)
     _change_transient(after, before, phases, sizes, target)
@@ -183,21 +184,21 @@ def _predict_one(
 
 
 def _is_divided(category: Category, layout: Layout) -> bool:
-    return layout in FULLY_SHARDED or (category is not Category.SHARDED_PARAM and layout is not Layout.DDP)
+    return layout in FULLY_SHARDED or (category is not Category.PARAM and layout is not Layout.DDP)
 
 
 def _change_gradients(
     after: dict[Category, Floats], before: dict[Category, Floats], sizes: Sizes, target: Target, ratio: float
 ) -> None:
-    kept, on_their_way = before[Category.SHARDED_GRAD], before[Category.UNSHARDED_GRAD]
+    kept, on_their_way = before[Category.GRAD], before[Category.UNSHARDED_GRAD]
     whole = kept * sizes.shards
     if target.layout in FULLY_SHARDED or target.layout is Layout.ZERO2:
-        after[Category.SHARDED_GRAD] = kept * ratio
+        after[Category.GRAD] = kept * ratio
     else:
         most = max(float(whole.max()), 1.0)
-        after[Category.SHARDED_GRAD] = np.minimum(whole + on_their_way, most) if sizes.is_sharded else whole
+        after[Category.GRAD] = np.minimum(whole + on_their_way, most) if sizes.is_sharded else whole
     if target.accumulates:
-        after[Category.SHARDED_GRAD] = np.full_like(kept, float(after[Category.SHARDED_GRAD].max()))
+        after[Category.GRAD] = np.full_like(kept, float(after[Category.GRAD].max()))
 
 
 def _change_transient(
@@ -237,7 +238,7 @@ def _keep_gathered(
     Backward gathers nothing again.
     """
     is_forward, is_backward = phases == Phase.FORWARD.value, phases == Phase.BACKWARD.value
-    done = after[Category.SHARDED_GRAD] / max(float(after[Category.SHARDED_GRAD].max()), 1.0)
+    done = after[Category.GRAD] / max(float(after[Category.GRAD].max()), 1.0)
     begun = before[Category.ACTIVATION] / max(float(before[Category.ACTIVATION].max()), 1.0)
     share = np.where(is_backward, 1 - done, np.where(is_forward, begun, 0.0))
     after[Category.UNSHARDED_PARAM] = np.maximum(after[Category.UNSHARDED_PARAM], share * sizes.unsharded_bytes)
@@ -278,8 +279,8 @@ def _row(
     return PlanRow(
         layout=layout,
         world_size=world_size,
-        param_bytes=states[Category.SHARDED_PARAM],
-        grad_bytes=states[Category.SHARDED_GRAD],
+        param_bytes=states[Category.PARAM],
+        grad_bytes=states[Category.GRAD],
         optimizer_bytes=states[Category.OPTIMIZER_STATE],
         gathered_bytes=of(Category.UNSHARDED_PARAM, Category.ALL_GATHER),
         reduced_bytes=of(Category.UNSHARDED_GRAD, Category.REDUCE_SCATTER, Category.BUCKET),

@@ -8,7 +8,8 @@ from typing import Final
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import STATES
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Category, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.plan.formulas.strategies import Layout, World
 
@@ -77,7 +78,7 @@ def sizes_of(run: Run, *, rank: int) -> Sizes:
         unit_bytes=max(blocks, default=root),
         root_bytes=root,
         num_units=len(blocks),
-        trained_bytes=states[Category.SHARDED_GRAD] * shards,
+        trained_bytes=states[Category.GRAD] * shards,
         grad_itemsize=_ITEM_BYTES.get(dtype, 4),
     )
 
@@ -97,7 +98,7 @@ def _blocks(run: Run, rank: int) -> dict[str, int]:
     """Bytes by block; '' for what is in none. Each parameter counts once."""
     found: dict[str, int] = defaultdict(int)
     blocks = run.table("allocations", rank=rank)
-    is_param = strings(blocks, "category").astype(str) == Category.SHARDED_PARAM.value
+    is_param = strings(blocks, "category").astype(str) == Category.PARAM.value
     names = strings(blocks, "name").astype(str)[is_param]
     for name, size in dict(zip(names, numbers(blocks, "size_bytes")[is_param].tolist(), strict=True)).items():
         block = _BLOCK.match(name)

@@ -5,7 +5,8 @@ from builder import RunBuilder
 
 from fsdp_profile.analysis.check.limits import CheckReport, Limits, Verdict, check
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Category, CollectiveKind, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind
 
 MIB, KIB = 1 << 20, 1 << 10
 
@@ -15,7 +16,7 @@ def job(
 ) -> Run:
     """Two units, `steps` steps of 100 ns; the root has 4 MiB of parameters."""
     b = RunBuilder().unit("", sharded=4 * MIB).unit("layers.0", sharded=MIB)
-    b.alloc(at=0, size=4 * MIB, category=Category.SHARDED_PARAM, unit=0)
+    b.alloc(at=0, size=4 * MIB, category=Category.PARAM, unit=0)
     for step in range(steps):
         t = 1000 * step + slow * step
         b.step(step, t, t + 100 + slow).phase(Phase.FORWARD, t, t + 100 + slow, step=step)
@@ -45,7 +46,7 @@ def test_the_peak_may_be_as_high_as_the_limit(limit, verdict):
 def test_a_broken_peak_names_where_and_what():
     assert failed(check(job(), limits=Limits(peak_bytes=10 * MIB))) == [
         "peak 14.00 MiB, 4.00 MiB over the limit of 10.00 MiB on rank 0 in FORWARD of step 0, unit layers.0 at work: "
-        "ACTIVATION 10.00 MiB, SHARDED_PARAM 4.00 MiB"
+        "ACTIVATION 10.00 MiB, PARAM 4.00 MiB"
     ]
 
 
@@ -101,7 +102,7 @@ def test_the_same_twice_holds():
     report = check(job(), limits=Limits(), baselines=[job()])
     assert failed(report) == []
     assert [found.name for found in report.checks] == [
-        "baseline/peak", "baseline/category/SHARDED_PARAM", "baseline/category/ACTIVATION",
+        "baseline/peak", "baseline/category/PARAM", "baseline/category/ACTIVATION",
         "baseline/unit/(root)/gathers", "baseline/unit/(root)/reshards", "baseline/unit/(root)/kept",
         "baseline/unit/layers.0/gathers", "baseline/unit/layers.0/reshards", "baseline/unit/layers.0/kept",
         "baseline/communicator/default_pg of 2 ranks/REDUCE_SCATTER/of units",

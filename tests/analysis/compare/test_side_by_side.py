@@ -4,7 +4,8 @@ from builder import RunBuilder
 
 from fsdp_profile.analysis.compare.peaks import compare, waterfall_text
 from fsdp_profile.analysis.compare.replicated import replicated_estimate
-from fsdp_profile.core.schema import Category, CollectiveKind, Phase, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, Phase, Strategy, UnitKind
 from fsdp_profile.ingest.manifest import Model
 
 
@@ -13,7 +14,7 @@ def ddp(path, *, named=True):
         "bucket 0", kind=UnitKind.DDP_BUCKET, shard_size=1
     )
     for name, size in (("layers.0.w", 40), ("layers.1.w", 40), ("head.w", 20)):
-        run.alloc(at=1, size=size, category=Category.SHARDED_PARAM, name=name if named else "")
+        run.alloc(at=1, size=size, category=Category.PARAM, name=name if named else "")
     run.alloc(at=2, size=100, category=Category.BUCKET)
     return run.phase(Phase.FORWARD, 0, 10).phase(Phase.BACKWARD, 10, 10**9).alloc(at=20, free=30, size=7).build()
 
@@ -21,7 +22,7 @@ def ddp(path, *, named=True):
 def fsdp(path):
     run = RunBuilder(path.name, path=path).unit("layers.0").unit("layers.1").unit("")
     for unit, size in enumerate((20, 20, 10)):
-        run.alloc(at=1, size=size, category=Category.SHARDED_PARAM, unit=unit)
+        run.alloc(at=1, size=size, category=Category.PARAM, unit=unit)
     run.alloc(at=5, free=15, size=40, category=Category.UNSHARDED_PARAM, unit=1)
     return run.phase(Phase.FORWARD, 0, 10).phase(Phase.BACKWARD, 10, 10**9).build()
 
@@ -46,7 +47,7 @@ def test_the_changes_add_up_to_what_was_saved(tmp_path):
     mine = found.runs[1]
     assert mine.waterfall == [
         (Category.BUCKET, -100),
-        (Category.SHARDED_PARAM, -50),
+        (Category.PARAM, -50),
         (Category.UNSHARDED_PARAM, 40),
         (Category.ACTIVATION, -7),
     ]
@@ -77,7 +78,7 @@ def test_of_runs_under_ddp_the_one_asked_for_is_the_baseline(tmp_path):
 def test_ddp_is_estimated_from_shards_and_the_runs_own_activations(tmp_path):
     model = Model(name="GPT", numel=100, trainable_numel=50, num_params=4, param_bytes=400)
     run = RunBuilder("f", path=tmp_path / "f").set(model=model).unit("", shard_size=4)
-    run.alloc(at=1, size=100, category=Category.SHARDED_PARAM)
+    run.alloc(at=1, size=100, category=Category.PARAM)
     run.alloc(at=2, free=5, size=400, category=Category.UNSHARDED_PARAM)
     run.alloc(at=3, free=6, size=70)
     run.alloc(at=7, size=30, category=Category.OPTIMIZER_STATE)
@@ -85,7 +86,7 @@ def test_ddp_is_estimated_from_shards_and_the_runs_own_activations(tmp_path):
     assert found is not None
     # 4 shards of each state; half of the parameters are trainable, and have a bucket.
     assert found.by_category == {
-        Category.SHARDED_PARAM: 400,
+        Category.PARAM: 400,
         Category.BUCKET: 200,
         Category.OPTIMIZER_STATE: 120,
     }

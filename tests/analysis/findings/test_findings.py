@@ -11,11 +11,12 @@ from builder import RunBuilder
 
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.finding import Finding
-from fsdp_profile.core.schema import NOT_FREED, Category, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
 
 MIB, GIB = 1 << 20, 1 << 30
 MB, GB = 10**6, 10**9
-PARAM, STATE, GRAD = Category.SHARDED_PARAM, Category.OPTIMIZER_STATE, Category.SHARDED_GRAD
+PARAM, STATE, GRAD = Category.PARAM, Category.OPTIMIZER_STATE, Category.GRAD
 
 
 def gib(number: float) -> int:

@@ -1,13 +1,14 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.findings.questions import Gathering, Sharding, Unsharded, answers
-from fsdp_profile.core.schema import Category, CollectiveKind, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, Strategy, UnitKind
 
 
 def test_a_newcomers_questions_of_a_sharded_run():
     run = RunBuilder("sharded").step(0, 0, 100).unit("").unit("layers.0").unit("layers.1").kernel(12, 20)
     run.alloc(at=1, size=100, category=Category.OPTIMIZER_STATE)
-    run.alloc(at=2, size=50, category=Category.SHARDED_PARAM)
+    run.alloc(at=2, size=50, category=Category.PARAM)
     run.alloc(at=3, size=30, category=Category.UNSHARDED_PARAM, unit=1)
     run.alloc(at=4, size=8, category=Category.UNSHARDED_PARAM, unit=0)
     run.alloc(at=5, size=5, category=Category.ALL_GATHER)

@@ -3,7 +3,8 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.findings.why_not_smaller import why_not_smaller
-from fsdp_profile.core.schema import Category, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Strategy, UnitKind
 
 MIB = 1 << 20
 
@@ -11,7 +12,7 @@ MIB = 1 << 20
 def test_every_reason_at_once_on_a_device() -> None:
     """Two ranks, one unit, activations of two thirds, and nvidia-smi shows four times what tensors hold."""
     run = RunBuilder().set(device_type="cuda").unit("", numel=100, unsharded=20 * MIB, shard_size=2)
-    run.alloc(at=1, size=10 * MIB, category=Category.SHARDED_PARAM)
+    run.alloc(at=1, size=10 * MIB, category=Category.PARAM)
     run.alloc(at=2, size=20 * MIB, category=Category.UNSHARDED_PARAM).alloc(at=3, size=60 * MIB)
     run.totals(reserved=120 * MIB, active=90 * MIB).device_sample(3, device_used_bytes=360 * MIB)
     found = why_not_smaller(run.build())

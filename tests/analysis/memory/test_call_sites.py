@@ -4,7 +4,7 @@ from builder import RunBuilder
 from render.terminal.samples import printed
 
 from fsdp_profile.analysis.memory.call_sites import ModuleBytes, SourceLine, modules_at, source_lines
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.render.terminal.sites import modules_report, source_lines_report
 
 KIB = 1 << 10

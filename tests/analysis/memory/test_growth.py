@@ -3,7 +3,8 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.memory.growth import Growth, KeptUnsharded, Site, growth, kept_unsharded
-from fsdp_profile.core.schema import Category, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SpanKind
 
 STATE = Category.OPTIMIZER_STATE
 

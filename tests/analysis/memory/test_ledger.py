@@ -1,7 +1,8 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.memory.ledger import blocks_at, conservation, peak, peak_of_steps, setup_peak_bytes, timeline
-from fsdp_profile.core.schema import SETUP_STEP, Category, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SETUP_STEP, Phase, SpanKind
 from fsdp_profile.ingest.tables import numbers
 
 
@@ -23,7 +24,7 @@ def test_peak_names_step_phase_unit_and_composition():
         .unit("layers.0")
         .span(0, SpanKind.BACKWARD, 50, 90)
         .span(1, SpanKind.BACKWARD, 60, 70)
-        .alloc(at=1, size=8, category=Category.SHARDED_PARAM)
+        .alloc(at=1, size=8, category=Category.PARAM)
         .alloc(at=2, free=9, size=100, category=Category.UNSHARDED_PARAM)
         .alloc(at=20, free=95, size=30)
         .alloc(at=65, free=66, size=2, category=Category.UNKNOWN)
@@ -31,7 +32,7 @@ def test_peak_names_step_phase_unit_and_composition():
     )
     found = peak(run, rank=0)
     assert (found.allocated_bytes, found.step, found.phase, found.unit_name) == (40, 0, "BACKWARD", "layers.0")
-    assert found.by_category == {Category.ACTIVATION: 30, Category.SHARDED_PARAM: 8, Category.UNKNOWN: 2}
+    assert found.by_category == {Category.ACTIVATION: 30, Category.PARAM: 8, Category.UNKNOWN: 2}
     assert found.unknown_ratio == 2 / 40
     assert setup_peak_bytes(run, rank=0) == 108
     assert [p.allocated_bytes for p in peak_of_steps(run, rank=0)] == [40]

@@ -3,9 +3,10 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.memory.postmortem import OtherRank, Remedy, Worth, post_mortems
-from fsdp_profile.core.schema import NOT_FREED, Category, Phase, SpanKind, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, Phase, SpanKind, Strategy
 
-BUCKET, STATE, PARAM = Category.BUCKET, Category.OPTIMIZER_STATE, Category.SHARDED_PARAM
+BUCKET, STATE, PARAM = Category.BUCKET, Category.OPTIMIZER_STATE, Category.PARAM
 
 
 def failed(run: RunBuilder, *, at: int = 50, event: int, asked: int | None = 1000, free: int | None = None):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fsdp_profile.analysis.memory.ledger import timeline
 from fsdp_profile.analysis.memory.pyramid import between, whole
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.ingest import memory_pyramid
 from fsdp_profile.ingest.memory_pyramid import BIN_EVENTS, FACTOR, level_events, pyramid_columns
 from fsdp_profile.ingest.tables import make_table, numbers, write_table
@@ -36,7 +36,7 @@ def test_a_window_of_whole_bins_has_its_least_and_greatest_total_on_every_level(
 def run():
     """601 events in two steps: blocks of two categories come and go over one that stays."""
     builder = RunBuilder().step(-1, 0, 5).step(0, 5, 2_000).step(1, 2_000, 4_000)
-    builder.alloc(at=1, size=1_000, category=Category.SHARDED_PARAM)
+    builder.alloc(at=1, size=1_000, category=Category.PARAM)
     for i in range(300):
         category = Category.ACTIVATION if i % 3 else Category.TEMPORARY
         builder.alloc(at=10 + 10 * i, free=10 + 10 * i + 35, size=1 + (i * 7919) % 1000, category=category)

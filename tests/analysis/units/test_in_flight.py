@@ -3,7 +3,8 @@
 from builder import RunBuilder
 
 from fsdp_profile.analysis.units.in_flight import InFlight, gathers, in_flight
-from fsdp_profile.core.schema import NOT_FREED, Category, Phase, Prefetch, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, Phase, Prefetch, SpanKind
 
 FORWARD, BACKWARD, GATHERED = SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.UNSHARDED
 

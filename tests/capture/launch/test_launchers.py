@@ -66,8 +66,8 @@ def test_children_of_torch_multiprocessing_are_ranks(tmp_path: Path, start: str)
     run = load_run(tmp_path / "run")
     assert_whole(run, ranks=2, steps=3, strategy=Strategy.DDP)
     kept = {str(c): size for c, size in ledger.peak_of_steps(run, rank=0)[2].by_category.items()}
-    assert {name: kept[name] for name in ("SHARDED_PARAM", "SHARDED_GRAD", "OPTIMIZER_STATE", "BUCKET")} == {
-        "SHARDED_PARAM": WEIGHT, "SHARDED_GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
+    assert {name: kept[name] for name in ("PARAM", "GRAD", "OPTIMIZER_STATE", "BUCKET")} == {
+        "PARAM": WEIGHT, "GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
     }  # fmt: skip
 
 
@@ -167,7 +167,7 @@ def test_a_model_made_before_the_group_is_in_the_ledger_and_a_closure_is_a_backw
     activations = kept.pop("ACTIVATION", 0) + kept.pop("OPTIMIZER_TEMPORARY", 0) + kept.pop("TEMPORARY", 0)
     assert activations <= 3 * 8 * 64 * 4
     assert kept == {
-        "SHARDED_PARAM": WEIGHT, "SHARDED_GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
+        "PARAM": WEIGHT, "GRAD": WEIGHT, "OPTIMIZER_STATE": WEIGHT, "BUCKET": WEIGHT,
         "INPUT": 8 * 64 * 4,
     }  # fmt: skip
 

@@ -9,8 +9,8 @@ from recording import SCRIPTS, fsdp_profile
 from fsdp_profile.analysis.memory.postmortem import post_mortems
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.capture.process.failure_flush import wait_for_last_words
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.layout import capture_log
-from fsdp_profile.core.schema import Category
 
 ASKED = 1 << 44
 PARAMS = 2 * 64 * 64 * 4
@@ -26,7 +26,7 @@ def test_an_allocation_no_machine_can_grant(tmp_path: Path, mode: str) -> None:
     assert (found.rank, found.asked_bytes, found.then.step, found.then.phase) == (1, ASKED, 1, "FORWARD")
     held = found.then.by_category
     shards = 2 if mode == "fsdp2" else 1
-    assert held[Category.SHARDED_PARAM] == PARAMS // shards
+    assert held[Category.PARAM] == PARAMS // shards
     assert held[Category.OPTIMIZER_STATE] == 2 * PARAMS // shards + 2 * 4
     assert held[Category.INPUT] >= 256 * 64 * 4
     [other] = found.others

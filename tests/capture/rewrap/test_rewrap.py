@@ -24,13 +24,14 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.capture.rewrap.ddp import repeated_blocks
 from fsdp_profile.capture.rewrap.zero1 import partition
 from fsdp_profile.commands import main
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Category, Strategy
+from fsdp_profile.core.schema import Strategy
 
 FLOAT = COUNTER = 4
 VOCAB, STEPS = 509, 3
 ALL = ("as-is", "ddp", "zero1", "zero2", "fsdp", "hsdp:2")
-STATES = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
+STATES = (Category.PARAM, Category.GRAD, Category.OPTIMIZER_STATE)
 
 Recorded = tuple[dict[str, Run], str]
 
@@ -311,7 +312,7 @@ def test_ddp_that_does_not_fit_is_a_result_with_an_estimate_in_its_place(tmp_pat
     assert estimate is not None
     params = 2 * 64 * 64 * FLOAT
     held = estimate.by_category
-    assert (held[Category.SHARDED_PARAM], held[Category.BUCKET]) == (params, params)
+    assert (held[Category.PARAM], held[Category.BUCKET]) == (params, params)
     assert held[Category.OPTIMIZER_STATE] == 2 * params + 2 * 2 * COUNTER  # a counter in each shard
     assert sum(held.values()) == estimate.peak_bytes
     told = " ".join(done.stdout.split())

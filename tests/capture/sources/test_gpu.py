@@ -10,7 +10,7 @@ from recording import EXAMPLES, fsdp_profile
 from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.ingest.tables import numbers
 
 torch = pytest.importorskip("torch")
@@ -48,7 +48,7 @@ def test_states_equal_the_closed_form(run: Run) -> None:
     for rank in run.ranks:
         ledger = memory.timeline(run, rank=rank, step=STEPS - 1).by_category
         # The caching allocator rounds each block up to 512 bytes.
-        assert P // shards <= ledger[Category.SHARDED_PARAM].max() <= P // shards + 37 * 512
+        assert P // shards <= ledger[Category.PARAM].max() <= P // shards + 37 * 512
         assert 2 * P // shards <= ledger[Category.OPTIMIZER_STATE].max() <= 2 * P // shards + 3 * 37 * 512
 
 

@@ -20,8 +20,8 @@ def test_parameters_gradients_and_states_are_counted_once_each() -> None:
     found = host_states([model], [optimizer])
     assert list(zip(found["category"], found["is_pinned"], found["size_bytes"], strict=True)) == [
         ("OPTIMIZER_STATE", False, 2 * WEIGHT),  # not the step counters, which are on the host anyway
-        ("SHARDED_GRAD", False, WEIGHT),
-        ("SHARDED_PARAM", False, WEIGHT),
+        ("GRAD", False, WEIGHT),
+        ("PARAM", False, WEIGHT),
     ]
     assert len(set(found["t_ns"])) == 1
 
@@ -33,8 +33,8 @@ def test_fsdp1_keeps_its_offloaded_gradients_in_the_flat_parameter() -> None:
     model._handle = type("Handle", (), {"flat_param": flat})()  # type: ignore[assignment]
     found = host_states([model], [])
     assert list(zip(found["category"], found["size_bytes"], strict=True)) == [
-        ("SHARDED_GRAD", 40),
-        ("SHARDED_PARAM", 40),
+        ("GRAD", 40),
+        ("PARAM", 40),
     ]
 
 

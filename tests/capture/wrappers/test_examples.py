@@ -13,7 +13,8 @@ from recording import NUM_STEPS, RECORDINGS
 
 from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import NOT_FREED, Category, CollectiveKind, SpanKind, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, CollectiveKind, SpanKind, Strategy
 from fsdp_profile.ingest.tables import numbers, strings
 
 P = 928_000 * 4
@@ -54,8 +55,8 @@ def test_states_equal_the_closed_form(recorded: Recorded, name: str) -> None:
     run, shards = recorded(name), SHARDS[name]
     for rank in run.ranks:
         for step in range(NUM_STEPS):
-            assert most(run, Category.SHARDED_PARAM, rank=rank, step=step) == P // shards
-            assert most(run, Category.SHARDED_GRAD, rank=rank, step=step) == P // shards
+            assert most(run, Category.PARAM, rank=rank, step=step) == P // shards
+            assert most(run, Category.GRAD, rank=rank, step=step) == P // shards
             states = most(run, Category.OPTIMIZER_STATE, rank=rank, step=step)
             # FSDP1 leaves no state for parameters of which this rank holds nothing.
             expected = 2 * P // shards + 4 * NUM_PARAMS

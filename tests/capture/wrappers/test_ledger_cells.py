@@ -11,7 +11,7 @@ from recording import SCRIPTS, fsdp_profile
 
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.ingest.tables import numbers
 
 STEPS = 3
@@ -22,7 +22,7 @@ BLOCK = 2 * 64 * 256 * 4
 HEAD = 64 * 64 * 4
 SCALE = 64 * 4
 MODEL = 2 * BLOCK + HEAD + SCALE
-STATES = {Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE}
+STATES = {Category.PARAM, Category.GRAD, Category.OPTIMIZER_STATE}
 
 Record = Callable[[str], Run]
 
@@ -91,12 +91,12 @@ def test_a_checkpoint_around_units_leaves_phases_and_forwards_whole(record: Reco
 
 def test_parameters_outside_of_every_unit_are_kept_by_the_rank(record: Record) -> None:
     run = record("recompute-inside")
-    (scale,) = blocks(run, name="scale", category="SHARDED_PARAM")
+    (scale,) = blocks(run, name="scale", category="PARAM")
     assert (scale["size_bytes"], scale["basis"]) == (SCALE, "TAG")
-    (unwrapped,) = blocks(run, name="held by the script", category="SHARDED_PARAM")
+    (unwrapped,) = blocks(run, name="held by the script", category="PARAM")
     assert unwrapped["size_bytes"] == HEAD
     # The units' halves, the scale, and a module that nothing wraps and that holds as much as the head.
-    assert most(run, Category.SHARDED_PARAM) == (MODEL - SCALE) // 2 + SCALE + HEAD
+    assert most(run, Category.PARAM) == (MODEL - SCALE) // 2 + SCALE + HEAD
 
 
 def test_what_the_script_made_before_training_and_keeps_is_its_input(record: Record) -> None:
@@ -115,13 +115,13 @@ def test_what_a_communication_hook_allocates_is_the_buckets(record: Record) -> N
 
 def test_gradients_of_ddp_that_wait_lie_beside_the_buckets_that_are_their_views(record: Record) -> None:
     run = record("ddp-no-sync")
-    assert most(run, Category.SHARDED_GRAD) == MODEL
+    assert most(run, Category.GRAD) == MODEL
     assert most(run, Category.UNSHARDED_GRAD) == MODEL
 
 
 def test_low_precision_gradients_of_no_shard_are_not_the_kept_ones(record: Record) -> None:
     run = record("no-shard")
-    assert most(run, Category.SHARDED_GRAD) == MODEL
+    assert most(run, Category.GRAD) == MODEL
     assert most(run, Category.UNSHARDED_GRAD) == MODEL // 2
 
 
@@ -133,11 +133,11 @@ def test_the_compute_copy_of_no_shard_is_parameters_and_no_gather_buffer(record:
 
 def test_a_quantised_parameter_is_its_data_and_its_scales(record: Record) -> None:
     run = record("quantised")
-    kept = blocks(run, name="head.weight", category="SHARDED_PARAM")
+    kept = blocks(run, name="head.weight", category="PARAM")
     assert sorted((row["size_bytes"], row["basis"]) for row in kept) == [(WIDTH * 4, "TAG"), (WIDTH * WIDTH, "TAG")]
     # The scale of the model, which no unit has, the units' halves, and the module that nothing wraps.
     kept_bytes = SCALE + WIDTH * WIDTH + WIDTH * 4
-    assert most(run, Category.SHARDED_PARAM) == BLOCK + kept_bytes + HEAD
+    assert most(run, Category.PARAM) == BLOCK + kept_bytes + HEAD
     model = run.manifest.model
     assert model.param_bytes == 2 * BLOCK + kept_bytes
     assert model.dtypes == {"float32": 2 * BLOCK // 4 + WIDTH, "int8": WIDTH * WIDTH}

@@ -19,7 +19,8 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.commands.export import ENDINGS
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import TABLES, Category, Ending, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import TABLES, Ending, Phase, SpanKind
 from fsdp_profile.export.redact.redaction import Redaction, redacted
 from fsdp_profile.ingest.imported.run import TRACE
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, read_manifest, write_manifest
@@ -42,7 +43,7 @@ def planted(tmp_path: Path) -> Path:
     b.alloc(at=1, free=40, size=1 << 20, unit=0, name=f"{MODULE}.0.weight",
         operator=secret("operator"), site=f"/home/{secret('user')}/train.py:3 {secret('function')}",
         module=f"{MODULE}.0.attention")  # fmt: skip
-    b.alloc(at=2, size=1 << 20, category=Category.SHARDED_PARAM, operator=f"Optimizer.step#{secret('optimizer')}.step")
+    b.alloc(at=2, size=1 << 20, category=Category.PARAM, operator=f"Optimizer.step#{secret('optimizer')}.step")
     b.span(0, SpanKind.FORWARD, 1, 40)
     b.kernel(3, 9, name=f"void {secret('kernel')}<float>(int)")
     b.kernel(9, 12, name=f"autograd::engine::evaluate_function: {secret('function')}Backward")

@@ -13,7 +13,8 @@ from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.units.summaries import unit_summaries
 from fsdp_profile.commands import main
-from fsdp_profile.core.schema import Category, Ending, Strategy
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Ending, Strategy
 from fsdp_profile.ingest.snapshot.safe_pickle import load_plain
 
 MIB, US = 1 << 20, 1_000

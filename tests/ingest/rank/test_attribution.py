@@ -80,8 +80,8 @@ def categories(tables: Any) -> list[tuple[str, str, int]]:
 
 
 def test_a_tag_counts_back_to_the_alloc(tmp_path: Path) -> None:
-    found = tables_of(tmp_path, blocks=[(1, 8, 10, None)], tags=[(150, 1, "SHARDED_PARAM", 3, False)])
-    assert categories(found) == [("SHARDED_PARAM", "TAG", 3)]
+    found = tables_of(tmp_path, blocks=[(1, 8, 10, None)], tags=[(150, 1, "PARAM", 3, False)])
+    assert categories(found) == [("PARAM", "TAG", 3)]
     assert found["allocations"].column("start_ns").to_pylist() == [10]
 
 
@@ -89,12 +89,12 @@ def test_a_later_tag_of_another_category_begins_a_new_part(tmp_path: Path) -> No
     found = tables_of(
         tmp_path,
         blocks=[(1, 8, 210, 790), (2, 4, 255, 260)],
-        tags=[(250, 1, "UNSHARDED_GRAD", 0, False), (310, 1, "SHARDED_GRAD", 0, False)],
+        tags=[(250, 1, "UNSHARDED_GRAD", 0, False), (310, 1, "GRAD", 0, False)],
     )["allocations"]
     rows = found.select(["allocation", "category", "start_ns", "end_ns", "start_event", "end_event"]).to_pylist()
     assert [tuple(r.values()) for r in rows if r["allocation"] == 0] == [
         (0, "UNSHARDED_GRAD", 210, 310, 0, 3),
-        (0, "SHARDED_GRAD", 310, 790, 3, 3),
+        (0, "GRAD", 310, 790, 3, 3),
     ]
 
 
@@ -105,10 +105,10 @@ def test_a_weak_tag_gives_way_and_else_holds(tmp_path: Path) -> None:
         tags=[
             (15, 1, "UNSHARDED_PARAM", -1, True),
             (25, 2, "UNSHARDED_PARAM", -1, True),
-            (50, 1, "SHARDED_PARAM", -1, False),
+            (50, 1, "PARAM", -1, False),
         ],
     )
-    assert categories(found) == [("SHARDED_PARAM", "TAG", NO_UNIT), ("UNSHARDED_PARAM", "TAG", NO_UNIT)]
+    assert categories(found) == [("PARAM", "TAG", NO_UNIT), ("UNSHARDED_PARAM", "TAG", NO_UNIT)]
 
 
 def test_a_tag_names_the_block_alive_at_its_time_and_no_other(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_the_result_of_a_functional_collective_ends_with_its_transport_when_no_f
     found = tables_of(
         tmp_path,
         blocks=[(1, 64, 220, None), (2, 64, 240, None)],
-        tags=[(300, 2, "SHARDED_PARAM", -1, False)],
+        tags=[(300, 2, "PARAM", -1, False)],
         transport=[
             ("c10d::allreduce_", 221, 222, 1),
             ("gloo:all_reduce", 223, 230, 2),
@@ -205,7 +205,7 @@ def test_the_result_of_a_functional_collective_ends_with_its_transport_when_no_f
         operator="_c10d_functional::all_reduce",
     )
     # A tag names the second after its transport ended: it is alive.
-    assert categories(found) == [("TEMPORARY", "LIFETIME", NO_UNIT), ("SHARDED_PARAM", "TAG", NO_UNIT)]
+    assert categories(found) == [("TEMPORARY", "LIFETIME", NO_UNIT), ("PARAM", "TAG", NO_UNIT)]
     assert found["allocations"].column("end_ns").to_pylist() == [230, NOT_FREED]
 
 

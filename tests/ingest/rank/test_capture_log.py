@@ -62,8 +62,8 @@ def test_an_unknown_major_schema_is_refused_and_a_newer_minor_read(tmp_path: Pat
     path = tmp_path / layout.MANIFEST
     path.write_text('{"schema": "1.7", "name": "r", "created": "now", "novelty": 1}')
     assert read_manifest(tmp_path).name == "r"
-    path.write_text('{"schema": "2.0", "name": "r", "created": "now"}')
-    with pytest.raises(SchemaError, match=r"schema 2\.0 is not readable by this release"):
+    path.write_text('{"schema": "3.0", "name": "r", "created": "now"}')
+    with pytest.raises(SchemaError, match=r"schema 3\.0 is not readable by this release"):
         read_manifest(tmp_path)
 
 

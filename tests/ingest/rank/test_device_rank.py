@@ -10,7 +10,7 @@ from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.host_states import HostStates, host_states
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core import layout
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.ingest.manifest import Manifest, write_manifest
 from fsdp_profile.ingest.rank.convert import convert_rank
 
@@ -61,7 +61,7 @@ def write_rank(run_dir: Path) -> None:
         "device": {"t_ns": [at(150)], "device_used_bytes": [600 * MIB], "device_total_bytes": [80 << 30]},
         "tags": columns(
             "t_ns address size_bytes category unit name weak",
-            (at(3), 0x1000000, 4 * MIB, "SHARDED_PARAM", 0, "w", False),
+            (at(3), 0x1000000, 4 * MIB, "PARAM", 0, "w", False),
             (at(121), 0x1400000, 2 * MIB, "UNSHARDED_PARAM", 0, "w", False),
         ),
         "spans": columns(
@@ -76,7 +76,7 @@ def write_rank(run_dir: Path) -> None:
         "host_states": columns(
             "t_ns category is_pinned size_bytes",
             (at(310), "OPTIMIZER_STATE", False, 8 * MIB),
-            (at(310), "SHARDED_PARAM", True, 4 * MIB),
+            (at(310), "PARAM", True, 4 * MIB),
         ),
         "modules": columns(
             "path start_ns end_ns",
@@ -127,7 +127,7 @@ def test_a_cuda_rank_becomes_tables(tmp_path: Path) -> None:
     assert peak is not None
     assert (peak.allocated_bytes, peak.step, peak.phase) == (6 * MIB, 0, "FORWARD")
     assert {str(c): size for c, size in peak.by_category.items()} == {
-        "SHARDED_PARAM": 4 * MIB,
+        "PARAM": 4 * MIB,
         "UNSHARDED_PARAM": 2 * MIB,
     }
     samples = run.table("memory_samples", rank=0)
@@ -167,7 +167,7 @@ def test_states_on_the_host_lie_beside_the_ledger(tmp_path: Path) -> None:
         rank=0,
         step=0,
         t_ns=at(310),
-        by_category={Category.OPTIMIZER_STATE: 8 * MIB, Category.SHARDED_PARAM: 4 * MIB},
+        by_category={Category.OPTIMIZER_STATE: 8 * MIB, Category.PARAM: 4 * MIB},
         pinned_bytes=4 * MIB,
     )
 

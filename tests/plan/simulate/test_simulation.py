@@ -7,8 +7,8 @@ import torch
 
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import load_run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, SimulationError, UsageError
-from fsdp_profile.core.schema import Category
 from fsdp_profile.plan.calibrate import calibrated, measured_row
 from fsdp_profile.plan.formulas.strategies import Layout, World
 from fsdp_profile.plan.simulate.simulation import Simulation, simulate, simulated_row
@@ -56,7 +56,7 @@ def test_fsdp2_is_the_measured_peak_but_for_what_gloo_holds() -> None:
     blocks = ledger.blocks_at(run, rank=0, event=known.event).to_pylist()
     (scratch,) = [b["size_bytes"] for b in blocks if b["category"] == "ALL_GATHER" and not b["name"]]
     assert abs(found.allocated_bytes / (known.allocated_bytes - scratch) - 1) <= 0.05
-    assert found.by_category[Category.SHARDED_PARAM] == known.by_category[Category.SHARDED_PARAM]
+    assert found.by_category[Category.PARAM] == known.by_category[Category.PARAM]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_an_ordinary_script_is_simulated_whole() -> None:
     }  # fmt: skip
     numel = 64 * 256 + 256 + 256 * 10 + 10
     assert found.states == {
-        Category.SHARDED_PARAM: 4 * numel,
-        Category.SHARDED_GRAD: 4 * numel,
+        Category.PARAM: 4 * numel,
+        Category.GRAD: 4 * numel,
         Category.OPTIMIZER_STATE: 8 * numel + 4 * 4 + 2 * 4,  # step counters; the scaler's scale and growth tracker
     }
     assert found.peak.by_category[Category.BUCKET] == 4 * numel
@@ -124,8 +124,8 @@ def test_under_zero1_rank_0_has_the_states_of_the_parameters_that_it_steps() -> 
     )
     numel = 64 * 256 + 256 + 256 * 10 + 10
     assert found.states == {
-        Category.SHARDED_PARAM: 4 * numel,
-        Category.SHARDED_GRAD: 4 * numel,
+        Category.PARAM: 4 * numel,
+        Category.GRAD: 4 * numel,
         Category.OPTIMIZER_STATE: 8 * 64 * 256 + 4 + 2 * 4,  # the largest of four parameters; the scaler's two
     }
 
@@ -135,7 +135,7 @@ def test_a_ddp_script_that_formats_its_norm_is_simulated_sharded() -> None:
     found = simulate([str(path)], world=World(size=2), layout=Layout.FSDP)
     assert found.note == ""
     numel = 64 * 256 + 256 + 256 * 10 + 10
-    assert found.states[Category.SHARDED_PARAM] == 4 * numel // 2
+    assert found.states[Category.PARAM] == 4 * numel // 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with CUDA the tensors are CUDA's")
@@ -147,7 +147,7 @@ def test_a_script_for_cuda_is_simulated_where_there_is_none(kind: str, shards: i
     found = simulate([str(path), kind], world=World(size=4))
     assert found.run.manifest.strategy_detail.lower().startswith(kind)
     numel = 64 * 256 + 256 + 256 * 64 + 64
-    assert found.states[Category.SHARDED_PARAM] == found.states[Category.SHARDED_GRAD] == 4 * numel // shards
+    assert found.states[Category.PARAM] == found.states[Category.GRAD] == 4 * numel // shards
     assert (found.note, found.cuda_as_cpu) == ("", True)
 
 

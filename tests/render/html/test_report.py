@@ -12,8 +12,8 @@ from recording import ROOT
 from fsdp_profile.analysis.memory.ledger import Timeline, peak
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import CATEGORIES, Category
 from fsdp_profile.render.html import report
 from fsdp_profile.render.html.ledger import MAX_CHARS, pack
 from fsdp_profile.render.html.report import html_report
@@ -37,7 +37,7 @@ def test_one_run_has_its_verdict_and_its_sections():
     text = text_of(html_report([load_run(FSDP2)]))
     assert (
         "Peak 10.98 MiB allocated on rank 0, BACKWARD of step 1, unit layers.2 at work. Most of it: 3.52 MiB "
-        "OPTIMIZER_STATE, 1.76 MiB SHARDED_PARAM, 1.51 MiB ACTIVATION. UNKNOWN: 0.0 %." in text
+        "OPTIMIZER_STATE, 1.76 MiB PARAM, 1.51 MiB ACTIVATION. UNKNOWN: 0.0 %." in text
     )
     for title in (
         "Memory at the peak", "Memory over time, rank 0", "Findings", "Why is FSDP not smaller?", "Units, rank 0",
@@ -109,7 +109,7 @@ def big_ledger(num_events: int) -> Timeline:
     rng = np.random.default_rng(0)
     at = np.arange(num_events) % 3000
     by_category = {category: np.zeros(num_events, np.int64) for category in CATEGORIES}
-    by_category[Category.SHARDED_PARAM] += 3000 * MIB
+    by_category[Category.PARAM] += 3000 * MIB
     by_category[Category.ACTIVATION] = np.minimum(at, 3000 - at) * MIB
     by_category[Category.UNSHARDED_PARAM] = (at // 50 % 2) * 400 * MIB
     by_category[Category.TEMPORARY] = rng.integers(0, 256, num_events) * (at % 2) * 4096
@@ -173,7 +173,7 @@ def test_two_runs_in_a_browser_without_network(visit, tmp_path):
         )
     )
     readout = page.locator("#figure-1 .readout")
-    assert f": {bytes_text(peaks[1])} = OPTIMIZER_STATE 3.52 MiB + SHARDED_PARAM 1.76 MiB" in readout.inner_text()
+    assert f": {bytes_text(peaks[1])} = OPTIMIZER_STATE 3.52 MiB + PARAM 1.76 MiB" in readout.inner_text()
     zooms_by_mouse_keys_and_buttons(page, second)
     assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
 

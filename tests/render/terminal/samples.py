@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.style import Style
 
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import SETUP_STEP, Category, CollectiveKind, Ending, Phase, SpanKind, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import SETUP_STEP, CollectiveKind, Ending, Phase, SpanKind, Strategy, UnitKind
 from fsdp_profile.ingest.manifest import Model, RankRecord, Receipt
 
 MIB, KIB = 1 << 20, 1 << 10
@@ -75,7 +76,7 @@ def fsdp2_run(path: Path, name: str = "fsdp2") -> Run:
         for unit, numel in (("", MIB), ("layers.0", MIB), ("layers.1", MIB)):
             b.unit(unit, numel=numel, sharded=2 * MIB, unsharded=4 * MIB)
         _fsdp2_spans(b)
-        b.alloc(at=1 * MS, size=6 * MIB, category=Category.SHARDED_PARAM, name="weight")
+        b.alloc(at=1 * MS, size=6 * MIB, category=Category.PARAM, name="weight")
         b.alloc(at=2 * MS, free=9 * MS, size=4 * MIB, category=Category.UNSHARDED_PARAM, unit=0)
         b.alloc(at=95 * MS, size=12 * MIB, category=Category.OPTIMIZER_STATE, name="exp_avg")
         for start in (10, 110):
@@ -99,7 +100,7 @@ def ddp_run(path: Path, name: str = "ddp") -> Run:
             "bucket 0", numel=3 * MIB, sharded=12 * MIB, unsharded=12 * MIB, kind=UnitKind.DDP_BUCKET, shard_size=1,
             replicate_size=2,
         )  # fmt: skip
-        b.alloc(at=1 * MS, size=12 * MIB, category=Category.SHARDED_PARAM)
+        b.alloc(at=1 * MS, size=12 * MIB, category=Category.PARAM)
         b.alloc(at=2 * MS, size=12 * MIB, category=Category.BUCKET, unit=0)
         b.alloc(at=95 * MS, size=24 * MIB, category=Category.OPTIMIZER_STATE)
         for start in (10, 110):

@@ -7,7 +7,8 @@ from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.memory.growth import growth, kept_unsharded
 from fsdp_profile.analysis.memory.host_states import host_states
 from fsdp_profile.analysis.memory.postmortem import post_mortems
-from fsdp_profile.core.schema import NOT_FREED, Category, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NOT_FREED, SpanKind
 from fsdp_profile.render.terminal.growth import growth_report
 from fsdp_profile.render.terminal.host_states import host_states_report
 from fsdp_profile.render.terminal.postmortem import postmortem_report
@@ -79,12 +80,12 @@ def test_the_post_mortem_names_the_rank_the_request_and_the_remedies():
 
 def test_what_is_kept_on_the_host_is_told_apart():
     run = device_run()
-    for category, is_pinned, size in (("OPTIMIZER_STATE", False, 8), ("SHARDED_PARAM", True, 4)):
+    for category, is_pinned, size in (("OPTIMIZER_STATE", False, 8), ("PARAM", True, 4)):
         run.row("host_states", t_ns=50, step=0, category=category, is_pinned=is_pinned, size_bytes=size * MIB)
     assert lines(host_states_report(host_states(run.build(), rank=0))) == [
         "On the host 12.00 MiB  rank 0, after step 0; not in the device's ledger",
         "OPTIMIZER_STATE  8.00 MiB",
-        "SHARDED_PARAM    4.00 MiB",
+        "PARAM    4.00 MiB",
         "of them pinned   4.00 MiB",
     ]
     assert host_states_report(host_states(device_run().build(), rank=0)) is None

@@ -1,20 +1,7 @@
-import pytest
 from rich.style import Style
 
-from fsdp_profile.core.schema import CATEGORIES
-from fsdp_profile.render.terminal.palette import COLOURS, MARKS, STACK_ORDER, paint
-
-
-def test_every_category_has_a_colour_and_a_letter_of_its_own():
-    assert set(COLOURS) == set(MARKS) == set(STACK_ORDER) == set(CATEGORIES)
-    assert len(set(COLOURS.values())) == len(set(MARKS.values())) == len(STACK_ORDER) == len(CATEGORIES)
-    assert all(len(mark) == 1 and mark.isascii() for mark in MARKS.values())
-
-
-def test_the_terminal_has_the_dashboards_colours_and_order():
-    charts = pytest.importorskip("fsdp_dashboard.charts.palette")
-    assert COLOURS is charts.COLOURS
-    assert STACK_ORDER is charts.STACK_ORDER
+from fsdp_profile.core.categories import CATEGORIES
+from fsdp_profile.render.terminal.palette import paint
 
 
 def test_the_letter_can_be_read_on_its_colour():

@@ -13,7 +13,7 @@ from fsdp_dashboard.charts.labels import (
     share_text,
     short_text,
 )
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL
+from fsdp_dashboard.charts.palette import NEUTRAL
 from fsdp_dashboard.charts.panels import axes_of, axis_key
 from fsdp_dashboard.charts.stack import LABELLED_RATIO
 from fsdp_dashboard.views.memory.charts import MemoryPanel, memory_figure
@@ -63,7 +63,7 @@ def change_figure(base: ComparedRun, mine: ComparedRun) -> Figure:
                 "label": CATEGORY_WORDS[category],
                 "base": low,
                 "size": abs(delta),
-                "colour": COLOURS[category],
+                "colour": category.colour,
                 "text": f"{'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}",
                 "hover": f"<b>{category}</b> {'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}, {share} of the "
                 "baseline's peak",

@@ -13,11 +13,10 @@ from fsdp_dashboard.charts.labels import (
     note,
     short_text,
 )
-from fsdp_dashboard.charts.palette import STACK_ORDER
 from fsdp_dashboard.charts.stacked_bars import capacity_lines, category_bars
 from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import Category
 
 _BAR_PX: Final = 74
 _BAR_GAP: Final = 0.58

@@ -12,11 +12,11 @@ from fsdp_dashboard.charts.labels import (
     short_unit,
     whole_ticks,
 )
-from fsdp_dashboard.charts.palette import COLOURS, NEUTRAL, STACK_ORDER
+from fsdp_dashboard.charts.palette import NEUTRAL
 from fsdp_profile.analysis.collectives.timeline import RankWait
 from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text
-from fsdp_profile.core.schema import Category
 
 MAX_LINES: Final = 8
 """More ranks than this are drawn in one colour: their names would not fit."""
@@ -30,8 +30,8 @@ _LINE_COLOURS: Final = (
     "#d1737c",
     "#773f08",
 )
-_WAIT_COLOUR: Final = COLOURS[Category.INPUT]
-_TRANSFER_COLOUR: Final = COLOURS[Category.SHARDED_PARAM]
+_WAIT_COLOUR: Final = Category.INPUT.colour
+_TRANSFER_COLOUR: Final = Category.PARAM.colour
 
 
 def peaks_figure(peaks: list[Peak], *, max_bytes: int) -> Figure:
@@ -44,7 +44,7 @@ def peaks_figure(peaks: list[Peak], *, max_bytes: int) -> Figure:
             "x": [str(peak.rank) for peak in peaks],
             "y": scale.of([peak.by_category.get(category, 0) for peak in peaks]),
             "name": str(category),
-            "marker": {"color": COLOURS[category], "line": {"width": 0}},
+            "marker": {"color": category.colour, "line": {"width": 0}},
             "customdata": [_peak_hover(peak, peak.by_category.get(category, 0)) for peak in peaks],
             "hovertemplate": f"<b>rank %{{x}}</b><br>{category} %{{customdata[0]}} (%{{customdata[1]}})<br>"
             "peak %{customdata[2]} in %{customdata[3]}%{customdata[4]}<extra></extra>",

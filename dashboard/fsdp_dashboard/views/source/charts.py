@@ -14,10 +14,9 @@ from fsdp_dashboard.charts.labels import (
     share_text,
     short_text,
 )
-from fsdp_dashboard.charts.palette import COLOURS, STACK_ORDER
 from fsdp_profile.analysis.memory.call_sites import SourceLine
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import Category
 
 MAX_LINES: Final = 15
 _ROW_PX: Final = 38
@@ -58,7 +57,7 @@ def _bars(category: Category, lines: list[SourceLine], scale: ByteScale, peak_by
         "x": scale.of(sizes),
         "y": list(range(len(lines))),
         "name": str(category),
-        "marker": {"color": COLOURS[category], "line": {"width": 0}},
+        "marker": {"color": category.colour, "line": {"width": 0}},
         "customdata": [
             (short_text(line_name(line), max_chars=2 * MAX_NAME_CHARS), bytes_text(size), share_text(size, peak_bytes))
             for line, size in zip(lines, sizes, strict=True)

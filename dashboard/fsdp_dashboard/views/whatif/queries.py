@@ -7,7 +7,7 @@ from typing import Final
 
 from fsdp_dashboard.data import RunRef, ask
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.plan import calibrate
 from fsdp_profile.plan.calibrate import Target
 from fsdp_profile.plan.formulas.activations import Checkpointing, Transformer
@@ -125,9 +125,9 @@ def categories_of(row: PlanRow) -> dict[Category, int]:
         return {Category(name): size for name, size in row.by_category.items()}
     on_its_way = Category.BUCKET if row.layout in (Layout.DDP, Layout.ZERO1) else Category.UNSHARDED_GRAD
     parts = {
-        Category.SHARDED_PARAM: row.param_bytes,
+        Category.PARAM: row.param_bytes,
         Category.OPTIMIZER_STATE: row.optimizer_bytes,
-        Category.SHARDED_GRAD: row.grad_bytes,
+        Category.GRAD: row.grad_bytes,
         Category.ACTIVATION: row.activation_bytes,
         Category.UNSHARDED_PARAM: row.gathered_bytes,
         on_its_way: row.reduced_bytes,

@@ -20,8 +20,8 @@ from fsdp_profile.analysis.check.result import Check, Verdict, not_recorded
 from fsdp_profile.analysis.memory.ledger import TRANSIENT
 from fsdp_profile.analysis.ranks.overview import step_durations_ns
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
-from fsdp_profile.core.schema import CATEGORIES, Category
 
 TOLERANCE_RATIO: Final = 0.01
 TOLERANCE_BYTES: Final = 64 << 10

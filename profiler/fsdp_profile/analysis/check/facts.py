@@ -9,7 +9,8 @@ import pyarrow as pa
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
-from fsdp_profile.core.schema import CATEGORIES, NO_UNIT, Category, SpanKind, UnitKind
+from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.schema import NO_UNIT, SpanKind, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 
 class Verdict(Word):

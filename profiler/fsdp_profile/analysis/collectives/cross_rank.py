@@ -24,7 +24,7 @@ from fsdp_profile.analysis.collectives.stragglers import (
 )
 from fsdp_profile.analysis.collectives.waits import collectives_table, index_of, measure_waits
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 from fsdp_profile.ingest.tables import numbers
 
 MIN_HOLDING_RATIO: Final = 0.5

@@ -12,15 +12,16 @@ from fsdp_profile.analysis.compare.side_by_side import Row, StepCost
 from fsdp_profile.analysis.memory.ledger import STATES, Peak
 from fsdp_profile.analysis.ranks.overview import rank_summaries, worst_peak, worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.errors import InputError
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import CATEGORIES, Category, Ending, Strategy
+from fsdp_profile.core.schema import Ending, Strategy
 from fsdp_profile.ingest.tables import numbers, strings
 
 CATEGORY_WORDS: Final = {
-    Category.SHARDED_PARAM: "parameters",
+    Category.PARAM: "parameters",
     Category.UNSHARDED_PARAM: "gathered parameters",
-    Category.SHARDED_GRAD: "gradients",
+    Category.GRAD: "gradients",
     Category.UNSHARDED_GRAD: "gradients not reduced yet",
     Category.OPTIMIZER_STATE: "optimizer state",
     Category.ACTIVATION: "activations",

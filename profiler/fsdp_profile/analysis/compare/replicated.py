@@ -14,7 +14,7 @@ from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import STATES, TRANSIENT
 from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import CATEGORIES, Category
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.ingest.tables import numbers
 
 

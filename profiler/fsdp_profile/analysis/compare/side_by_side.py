@@ -16,13 +16,14 @@ from fsdp_profile.analysis.ranks.overview import rank_summary
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
 from fsdp_profile.analysis.time.breakdown import step_breakdowns
-from fsdp_profile.core.schema import Category, Phase, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 OF_UNITS: Final = (
-    Category.SHARDED_PARAM,
+    Category.PARAM,
     Category.UNSHARDED_PARAM,
-    Category.SHARDED_GRAD,
+    Category.GRAD,
     Category.UNSHARDED_GRAD,
     Category.ALL_GATHER,
     Category.REDUCE_SCATTER,

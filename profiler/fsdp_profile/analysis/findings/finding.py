@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 DOCS: Final = "docs/findings.md"
 

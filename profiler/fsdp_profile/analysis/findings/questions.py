@@ -12,7 +12,8 @@ from fsdp_profile.analysis.memory.ledger import STATES, TRANSIENT, Peak, blocks_
 from fsdp_profile.analysis.ranks.overview import rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
-from fsdp_profile.core.schema import Category, CollectiveKind, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import CollectiveKind, Strategy, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 

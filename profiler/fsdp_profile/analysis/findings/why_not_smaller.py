@@ -13,8 +13,9 @@ from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.memory.ledger import STATES, TRANSIENT, Peak, peak
 from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import Category, UnitKind
+from fsdp_profile.core.schema import UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from fsdp_profile.analysis.memory.ledger import blocks_at
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 from fsdp_profile.ingest.tables import numbers, strings
 
 _SITE: Final = re.compile(r"(.*):(\d+) (.*)")

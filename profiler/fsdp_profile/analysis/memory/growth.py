@@ -17,7 +17,8 @@ import pyarrow as pa
 from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.active_unit import is_kind, is_word
-from fsdp_profile.core.schema import CATEGORIES, NOT_FREED, Category, SpanKind
+from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.schema import NOT_FREED, SpanKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 MIN_STEPS: Final = 4

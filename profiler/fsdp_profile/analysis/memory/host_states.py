@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.active_unit import WORK_KINDS, is_word, unit_at, units_at
-from fsdp_profile.core.schema import CATEGORIES, NO_UNIT, SETUP_STEP, Category, Phase
+from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.schema import NO_UNIT, SETUP_STEP, Phase
 from fsdp_profile.ingest.live_bytes import Identity, Ints, LiveBytes, live_bytes
 from fsdp_profile.ingest.tables import numbers, strings
 
@@ -23,7 +24,7 @@ __all__ = ["STATES", "TRANSIENT", "WORK_KINDS", "Conservation", "Ints", "Peak", 
            "peak_of_phases", "peak_of_steps", "pieces", "reserved_peak_bytes", "setup_peak_bytes", "timeline",
            "timeline_at", "unit_at"]  # fmt: skip
 
-STATES: Final = (Category.SHARDED_PARAM, Category.SHARDED_GRAD, Category.OPTIMIZER_STATE)
+STATES: Final = (Category.PARAM, Category.GRAD, Category.OPTIMIZER_STATE)
 """What sharding divides."""
 
 TRANSIENT: Final = (Category.UNSHARDED_PARAM, Category.ALL_GATHER, Category.REDUCE_SCATTER, Category.UNSHARDED_GRAD)

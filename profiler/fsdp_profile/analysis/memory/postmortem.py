@@ -13,7 +13,9 @@ import numpy as np
 from fsdp_profile.analysis.memory.device_waterfall import Waterfall, waterfall
 from fsdp_profile.analysis.memory.ledger import STATES, Peak, blocks_at, checkpointing_saves_bytes, peak_at
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import Basis, Category, Phase, Strategy, Word
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Basis, Phase, Strategy
+from fsdp_profile.core.words import Word
 from fsdp_profile.ingest.tables import numbers, strings
 
 

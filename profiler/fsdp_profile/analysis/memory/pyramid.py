@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.memory.ledger import Ints, Timeline
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.schema import CATEGORIES
+from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.ingest.live_bytes import Identity
 from fsdp_profile.ingest.memory_pyramid import BIN_EVENTS, FACTOR, pyramid_columns
 from fsdp_profile.ingest.tables import make_table, numbers

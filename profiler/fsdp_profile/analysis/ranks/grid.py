@@ -9,7 +9,8 @@ from typing import Final
 
 from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
 from fsdp_profile.analysis.ranks.overview import RankSummary
-from fsdp_profile.core.schema import Category, Word
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.words import Word
 
 RANKS_A_COLUMN: Final = 8
 """Where the ranks have one host, or none was recorded."""

@@ -16,7 +16,8 @@ from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.active_unit import is_word
 from fsdp_profile.analysis.spans.recorded import unit_spans
-from fsdp_profile.core.schema import Category, Phase, SpanKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase, SpanKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fsdp_profile.capture.recorder import Recorder, nbytes, parts
 from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 
 def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def tag_kept(module: Any, recorder: Recorder) -> None:
     for name, buffer in module.named_buffers():
         recorder.tag(buffer, Category.BUFFER, name=clean_name(name))
     for name, param in module.named_parameters():
-        recorder.tag(param, Category.SHARDED_PARAM, name=clean_name(name))
+        recorder.tag(param, Category.PARAM, name=clean_name(name))
 
 
 def tag_held(recorder: Recorder) -> None:
@@ -73,7 +73,7 @@ def tag_held(recorder: Recorder) -> None:
 
     for value in _live_tensors():
         is_param = isinstance(value, torch.nn.Parameter)
-        category = Category.SHARDED_PARAM if is_param else Category.INPUT
+        category = Category.PARAM if is_param else Category.INPUT
         recorder.tag(value, category, name="held by the script", weak=True)
 
 

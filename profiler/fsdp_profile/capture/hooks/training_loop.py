@@ -12,7 +12,8 @@ from typing import Any
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
-from fsdp_profile.core.schema import NO_UNIT, RECOMPUTE_REGION, Category, Phase
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NO_UNIT, RECOMPUTE_REGION, Phase
 
 Original = Callable[..., Any]
 
@@ -193,7 +194,7 @@ class LoopHooks:
         for group in optimizer.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
-                    self._recorder.tag(param.grad, Category.SHARDED_GRAD)
+                    self._recorder.tag(param.grad, Category.GRAD)
 
     def _optimizer_ends(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with self._patcher.guarded("optimizer phase"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsdp_profile.core.errors import UsageError
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 
 class Recipe(Word):

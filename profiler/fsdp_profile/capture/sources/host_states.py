@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsdp_profile.capture.recorder import now, parts
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 _COLUMNS = ("t_ns", "category", "is_pinned", "size_bytes")
 
@@ -37,10 +37,10 @@ def _held(models: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tuple[Ca
         # FSDP1 keeps the offloaded gradient shard in `FlatParameter._cpu_grad` (2.4 .. 2.15) between steps.
         flat = [handle.flat_param for handle in handles if handle is not None]
         for param in (*flat, *model.parameters()):
-            yield Category.SHARDED_PARAM, param
+            yield Category.PARAM, param
             for grad in (param.grad, getattr(param, "_cpu_grad", None)):
                 if grad is not None:
-                    yield Category.SHARDED_GRAD, grad
+                    yield Category.GRAD, grad
     for optimizer in optimizers:
         for state in optimizer.state.values():
             for value in state.values() if isinstance(state, dict) else ():

@@ -12,7 +12,8 @@ from typing import Any
 from fsdp_profile.capture.recorder import now
 from fsdp_profile.capture.units import dtype_text
 from fsdp_profile.capture.wrappers.base import Original, UnitHooks
-from fsdp_profile.core.schema import BUCKET_REGION, NO_UNIT, Category, Phase, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import BUCKET_REGION, NO_UNIT, Phase, UnitKind
 
 MODULES = ("torch.nn.parallel.distributed",)
 
@@ -52,7 +53,7 @@ class DdpHooks(UnitHooks):
 
     def _tag_replica(self, module: Any) -> None:
         for name, param in module.named_parameters():
-            self._recorder.tag(param, Category.SHARDED_PARAM, name=name)
+            self._recorder.tag(param, Category.PARAM, name=name)
 
     def _register_comm_hook(self, original: Original) -> Original:
         """What the script's hook allocates (a compressed copy of the bucket) is the bucket's."""
@@ -111,7 +112,7 @@ class DdpHooks(UnitHooks):
         for ddp in self._wrapped:
             for name, param in ddp.module.named_parameters():
                 if param.grad is not None:
-                    self._recorder.tag(param.grad, Category.SHARDED_GRAD, name=name)
+                    self._recorder.tag(param.grad, Category.GRAD, name=name)
 
     def tag_waiting_grads(self) -> None:
         """After a backward under no_sync: its gradients wait to be reduced, and with bucket views lie beside them."""

@@ -8,7 +8,8 @@ from typing import Any
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
 from fsdp_profile.capture.wrappers.base import Original, UnitHooks
-from fsdp_profile.core.schema import GATHER_REGION, NO_UNIT, Category, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import GATHER_REGION, NO_UNIT, Phase, Prefetch, SpanKind, UnitKind
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
@@ -70,7 +71,7 @@ class Fsdp1Hooks(UnitHooks):
             with self._patcher.guarded("FSDP1 shards"):
                 self._recorder.tag(
                     handle.flat_param,
-                    Category.SHARDED_PARAM,
+                    Category.PARAM,
                     unit=self._units.number(handle),
                     name="flat_param",
                 )
@@ -172,7 +173,7 @@ class Fsdp1Hooks(UnitHooks):
                             across = getattr(module, "_inter_node_pg", None)
                             self.replicas[unit] = across.size() if across is not None else 1
                             shard = getattr(handle.flat_param, "_local_shard", handle.flat_param)
-                            self._recorder.tag(shard, Category.SHARDED_PARAM, unit=unit, name="flat_param")
+                            self._recorder.tag(shard, Category.PARAM, unit=unit, name="flat_param")
                     self._on_root(root_module)
             return out
 
@@ -250,12 +251,12 @@ class Fsdp1Hooks(UnitHooks):
         flat_param = handle.flat_param
         kept = getattr(flat_param, "_saved_grad_shard", None)
         if kept is not None:
-            self._recorder.tag(kept, Category.SHARDED_GRAD, unit=unit, name="flat_param")
+            self._recorder.tag(kept, Category.GRAD, unit=unit, name="flat_param")
         if flat_param.grad is not None:
             # NO_SHARD under mixed precision reduces into a copy in the parameters' own dtype.
             is_low = flat_param.grad.dtype != handle._orig_param_dtype and not handle._keep_low_precision_grads
             is_unsharded = handle.uses_sharded_strategy or is_low
-            category = Category.UNSHARDED_GRAD if is_unsharded else Category.SHARDED_GRAD
+            category = Category.UNSHARDED_GRAD if is_unsharded else Category.GRAD
             self._recorder.tag(flat_param.grad, category, unit=unit, name="flat_param")
 
 

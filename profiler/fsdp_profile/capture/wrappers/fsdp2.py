@@ -9,7 +9,8 @@ from typing import Any
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
 from fsdp_profile.capture.wrappers.base import Original, UnitHooks
-from fsdp_profile.core.schema import Category, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Phase, Prefetch, SpanKind, UnitKind
 
 PARAM_GROUP_MODULES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param_group",
@@ -73,7 +74,7 @@ class Fsdp2Hooks(UnitHooks):
         """Tag the shards this rank keeps; called again after lazy init, which may replace them."""
         unit = self._units.number(group)
         for param in group.fsdp_params:
-            self._recorder.tag(param._sharded_param_data, Category.SHARDED_PARAM, unit=unit, name=_param_name(param))
+            self._recorder.tag(param._sharded_param_data, Category.PARAM, unit=unit, name=_param_name(param))
 
     def _unshard(self, original: Original) -> Original:
         def unshard(group: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,7 +231,7 @@ class Fsdp2Hooks(UnitHooks):
         for param in group.fsdp_params:
             if param.sharded_param.grad is not None:
                 # One storage, the reduction's output, holds the shards of all gradients of the unit.
-                self._recorder.tag(param.sharded_param.grad, Category.SHARDED_GRAD, unit=unit, name="reduce_output")
+                self._recorder.tag(param.sharded_param.grad, Category.GRAD, unit=unit, name="reduce_output")
             accumulated = param.unsharded_accumulated_grad
             if accumulated is not None:
                 self._recorder.tag(accumulated, Category.UNSHARDED_GRAD, unit=unit, name=_param_name(param))

@@ -17,8 +17,9 @@ import msgspec
 import pyarrow as pa
 
 from fsdp_profile.analysis.run import Run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import asked_bytes, is_out_of_memory
-from fsdp_profile.core.schema import DERIVED_TABLES, TABLES, Category
+from fsdp_profile.core.schema import DERIVED_TABLES, TABLES
 from fsdp_profile.export.redact import words as words
 from fsdp_profile.ingest.imported.run import SNAPSHOT, TRACE
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord

@@ -10,7 +10,8 @@ import re
 from enum import Enum
 from typing import Final
 
-from fsdp_profile.core.schema import Basis, Category, CollectiveKind, Phase, Prefetch, SpanKind, Strategy, UnitKind
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import Basis, CollectiveKind, Phase, Prefetch, SpanKind, Strategy, UnitKind
 
 ENUMS: Final[dict[str, tuple[type[Enum], ...]]] = {
     "phase": (Phase,),
@@ -46,8 +47,8 @@ _DEVICE: Final = re.compile(
 )
 _VERSION: Final = re.compile(r"(\d+(?:\.\w{1,8})*)(\+(?:cpu|cu\d+|rocm[\d.]+))?")
 _OUR_NAMES: Final = frozenset({
-    "", "(root)", "UNSHARDED_PARAM", "SHARDED_PARAM", "INPUT", "ALL_GATHER", "UNSHARDED_GRAD", "REDUCE_SCATTER",
-    "SHARDED_GRAD", "OPTIMIZER_STATE", "BUCKET", "BUFFER", "held by the script", "weight", "bias", "step", "exp_avg",
+    "", "(root)", "UNSHARDED_PARAM", "PARAM", "INPUT", "ALL_GATHER", "UNSHARDED_GRAD", "REDUCE_SCATTER",
+    "GRAD", "OPTIMIZER_STATE", "BUCKET", "BUFFER", "held by the script", "weight", "bias", "step", "exp_avg",
     "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg",
 })  # fmt: skip
 _STRATEGY_WORDS: Final = frozenset({

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.core.schema import CATEGORIES, NO_UNIT, NOT_FREED, Basis, Category, SpanKind, Strategy
+from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, Basis, SpanKind, Strategy
 from fsdp_profile.ingest.imported.annotations import (
     Annotations,
     Array,
@@ -23,6 +24,7 @@ from fsdp_profile.ingest.imported.kineto import PHASES, Imported, time_tables, u
 from fsdp_profile.ingest.rank.capture_log import Words
 from fsdp_profile.ingest.rank.cuda_ledger import ledger_of_history
 from fsdp_profile.ingest.rank.pairing import Ledger
+from fsdp_profile.ingest.snapshot.frames import WORKSPACE_OPERATOR
 from fsdp_profile.ingest.snapshot.reader import DeviceHistory
 from fsdp_profile.ingest.snapshot.segments import pool_tables
 from fsdp_profile.ingest.tables import make_table
@@ -72,6 +74,9 @@ def _allocations(
 ) -> dict[str, Any]:
     blocks = ledger.blocks
     category, basis, unit = regions
+    is_workspace = np.array([word == WORKSPACE_OPERATOR for word in vocabulary.list], bool)[blocks.operator]
+    category = np.where(is_workspace, CATEGORIES.index(Category.WORKSPACE), category).astype(np.int32)
+    basis = np.where(is_workspace, list(Basis).index(Basis.REGION), basis).astype(np.int32)
     names = (
         "address", "size_bytes", "start_ns", "end_ns", "start_event", "end_event", "stream", "free_unreported",
     )  # fmt: skip

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from fsdp_profile.core.categories import CATEGORIES, FORMER_CODES, Category
 from fsdp_profile.core.schema import (
     BUCKET_REGION,
-    CATEGORIES,
     GATHER_REGION,
     NO_UNIT,
     NOT_FREED,
@@ -25,13 +25,13 @@ from fsdp_profile.core.schema import (
     SETUP_STEP,
     TEARDOWN_STEP,
     Basis,
-    Category,
     Phase,
     SpanKind,
 )
 from fsdp_profile.ingest.rank.capture_log import CaptureLog, Columns
 from fsdp_profile.ingest.rank.nesting import innermost
 from fsdp_profile.ingest.rank.pairing import Blocks
+from fsdp_profile.ingest.snapshot.frames import WORKSPACE_OPERATOR
 
 Array = np.ndarray[Any, Any]
 
@@ -47,6 +47,9 @@ RECOMPUTED = "recomputed"
 
 FUNCTIONAL = "_c10d_functional::"
 """Prefix of functional collectives, which allocate what they return."""
+
+CUBLAS_WORKSPACE_BYTES = (4096 * 1024 * 2 + 16 * 1024 * 8, 4096 * 1024 * 8)
+"""CUBLAS_WORKSPACE_CONFIG :4096:2:16:8, PyTorch's default, and :4096:8, its default on Hopper."""
 
 _FORWARD_REGIONS = (SpanKind.FORWARD.value, RECOMPUTE_REGION)
 _REGION_CATEGORY = {
@@ -170,6 +173,7 @@ def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str], *, made_in_
     rows = np.flatnonzero(keep)
     rows = rows[np.lexsort((tags["t_ns"][rows], owner[rows]))]
     known = {category.value: code for category, code in _CODE.items()}
+    known |= {former: _CODE[category] for former, category in FORMER_CODES.items()}
     code_of_word = np.array([known.get(word, _CODE[Category.UNKNOWN]) for word in vocabulary])
     block, category = owner[rows], code_of_word[tags["category"][rows]]
     is_new_block = np.ones(len(rows), bool)
@@ -220,6 +224,7 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     recomputed = in_backward & np.isin(region.astype(str), _FORWARD_REGIONS)
     recomputed &= end > _recomputed_until(log.spans, log.words.list, start)
     unit = np.where(recomputed & (unit == NO_UNIT), _unit_in_backward(log.spans, log.words.list, start), unit)
+    decide(_is_workspace(log, blocks, rows, clock), Category.WORKSPACE, Basis.LIFETIME)
     in_forward = np.isin(phase.astype(str), _FORWARDS)
     decide(in_forward & is_short, Category.TEMPORARY, Basis.LIFETIME)
     decide(in_forward, Category.ACTIVATION, Basis.LIFETIME)
@@ -247,6 +252,23 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
         unit=unit,
         name=np.where(recomputed & (category == _CODE[Category.ACTIVATION]), log.words.code(RECOMPUTED), 0),
     )
+
+
+def _is_workspace(log: CaptureLog, blocks: Blocks, rows: Array, clock: Clock) -> Array:
+    """Which blocks are workspaces of a CUDA library.
+
+    Either the stack says so, or the block has exactly the size that PyTorch gives cuBLAS's workspaces
+    (`parseChosenWorkspaceSize` in aten/src/ATen/cuda/CublasHandlePool.cpp), was allocated while the model ran, and
+    outlived the step in which it was: cuBLAS keeps its workspaces to the end, activations do not live so long.
+    """
+    by_stack: Array = np.array([word == WORKSPACE_OPERATOR for word in log.words.list], bool)[blocks.operator[rows]]
+    start = blocks.start_ns[rows]
+    in_model = np.isin(clock.phase_names(clock.phase_index(start)).astype(str), [*_FORWARDS, Phase.BACKWARD.value])
+    is_kept = (blocks.end_ns[rows] == NOT_FREED) & (clock.steps(start) < len(clock.step_end_ns) - 1)
+    if not log.cuda:
+        return by_stack
+    found: Array = by_stack | (np.isin(blocks.size_bytes[rows], CUBLAS_WORKSPACE_BYTES) & in_model & is_kept)
+    return found
 
 
 def _is_functional(operator: Array, vocabulary: list[str]) -> Array:

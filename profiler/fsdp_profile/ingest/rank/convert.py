@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.core.errors import InputError, OutputError
-from fsdp_profile.core.schema import CATEGORIES, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
+from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
 from fsdp_profile.ingest.kineto.reader import Trace
 from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
 from fsdp_profile.ingest.rank.attribution import REGIONS, Clock, Parts, attribute, make_clock

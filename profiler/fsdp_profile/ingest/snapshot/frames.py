@@ -5,6 +5,10 @@ from typing import Any, Final
 OPERATOR_PREFIX: Final = "at::_ops::"
 TORCH_FOLDER: Final = "/torch/"
 PYTHON_SUFFIX: Final = ".py"
+WORKSPACE_OPERATOR: Final = "workspace"
+"""Operator of a block that a CUDA library allocated for itself."""
+_WORKSPACE_FRAMES: Final = ("getCurrentCUDABlasHandle", "getCUDABlasLtWorkspace", "getNewWorkspace", "cudnn_workspace")
+"""Parts of the names of PyTorch's functions that allocate workspaces (CublasHandlePool.cpp, Conv_v8.cpp)."""
 
 
 class Stacks:
@@ -50,6 +54,8 @@ def describe_frame(frame: dict[str, Any]) -> tuple[str, str]:
     ('forward', '/srv/model.py:7')
     """
     name, filename = clean_text(frame.get("name", "")), clean_text(frame.get("filename", ""))
+    if any(part in name for part in _WORKSPACE_FRAMES):
+        return WORKSPACE_OPERATOR, ""
     if name.startswith(OPERATOR_PREFIX):
         return "aten::" + name.removeprefix(OPERATOR_PREFIX).partition("::")[0], ""
     if not filename.endswith(PYTHON_SUFFIX):

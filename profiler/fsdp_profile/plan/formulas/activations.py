@@ -9,7 +9,7 @@ have dropout; the logits and the loss are not in the paper's formula and are tol
 from dataclasses import dataclass
 
 from fsdp_profile.core.errors import UsageError
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 _LAYER_BYTES = 34
 _INPUT_BYTES = 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fsdp_profile.core.errors import UsageError
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 from fsdp_profile.plan.formulas.activations import Checkpointing, Transformer, activation_bytes, logit_bytes
 from fsdp_profile.plan.formulas.devices import Device
 from fsdp_profile.plan.formulas.recipes import Recipe

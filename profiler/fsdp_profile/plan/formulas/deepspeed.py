@@ -8,7 +8,7 @@ that they are not the formulas of the ZeRO paper. One node of `gpus` ranks each.
 from dataclasses import dataclass
 from typing import Final
 
-from fsdp_profile.core.schema import Word
+from fsdp_profile.core.words import Word
 
 BUFFER_FACTOR: Final = 1.5
 """DeepSpeed's `additional_buffer_factor`: on the host only."""

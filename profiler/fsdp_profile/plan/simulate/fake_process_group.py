@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import distributed as ddp
 from torch.utils._python_dispatch import _disable_current_modes
 
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import Category
 
 
 def install_process_group(world_size: int, *, recorder: Any) -> None:

@@ -21,7 +21,8 @@ from fsdp_profile.capture.process.arm import _hook_imports
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.session import Session
 from fsdp_profile.capture.user_code import OwnCode
-from fsdp_profile.core.schema import NO_UNIT, Category
+from fsdp_profile.core.categories import Category
+from fsdp_profile.core.schema import NO_UNIT
 
 RESULT = "simulation.json"
 """What the parent reads: {"steps", "failure", "made_up", "cuda_as_cpu"}."""

@@ -24,9 +24,9 @@ import msgspec
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.run import Run, load_run
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, MissingExtraError, SimulationError, UsageError
 from fsdp_profile.core.layout import claim_run_dir
-from fsdp_profile.core.schema import Category
 from fsdp_profile.ingest.finalize import finalize
 from fsdp_profile.ingest.manifest import Manifest, write_manifest
 from fsdp_profile.ingest.strategy import find_strategy
@@ -116,8 +116,8 @@ def simulated_row(found: Simulation) -> PlanRow:
     return PlanRow(
         layout=found.layout or layout_of(found.run),
         world_size=found.world.size,
-        param_bytes=found.states[Category.SHARDED_PARAM],
-        grad_bytes=found.states[Category.SHARDED_GRAD],
+        param_bytes=found.states[Category.PARAM],
+        grad_bytes=found.states[Category.GRAD],
         optimizer_bytes=found.states[Category.OPTIMIZER_STATE],
         gathered_bytes=peak.bytes_of(_GATHERED),
         reduced_bytes=peak.bytes_of(_REDUCED),

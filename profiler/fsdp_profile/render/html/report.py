@@ -15,10 +15,10 @@ from importlib import resources
 from fsdp_profile import __version__
 from fsdp_profile.analysis.compare.peaks import Comparison, compare
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.categories import COLOURS
+from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import CATEGORIES, Phase
+from fsdp_profile.core.schema import Phase
 from fsdp_profile.render.html.sections import RunPage, run_page, sections
 from fsdp_profile.render.html.tags import bar, bullets, esc, heading, legend, paragraph, table
 from fsdp_profile.render.terminal.compare import verdict
@@ -125,7 +125,7 @@ def _meta(pages: Sequence[RunPage], top_bytes: int) -> str:
     """What the script reads: numbers, and names as JSON strings that cannot end their element."""
     charts = [{**page.chart, "top_bytes": top_bytes} for page in pages if page.chart is not None]
     fills = {phase.value: fill for phase, fill in _PHASE_FILL.items()}
-    colours = {category.value: colour for category, colour in COLOURS.items()}
+    colours = {category.value: category.colour for category in CATEGORIES}
     text = json.dumps({"charts": charts, "phases": fills, "colours": colours}, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -18,9 +18,9 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.summary import why_null
 from fsdp_profile.analysis.time.breakdown import step_breakdowns
 from fsdp_profile.analysis.units.summaries import unit_summaries
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
-from fsdp_profile.core.schema import Category
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.render.html.ledger import PackedLedger, pack
 from fsdp_profile.render.html.tags import bar, bullets, esc, facts, heading, legend, paragraph, table

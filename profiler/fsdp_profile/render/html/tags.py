@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Final
 
-from fsdp_profile.core.categories import COLOURS, STACK_ORDER
-from fsdp_profile.core.schema import Category
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.text import plain
 
 _BAR_PX: Final = 900
@@ -63,7 +62,7 @@ def bar(sizes: dict[Category, int], *, top_bytes: int, label: str) -> str:
     for category in STACK_ORDER:
         width = sizes.get(category, 0) / max(top_bytes, 1) * _BAR_PX
         if width:
-            parts.append(f'<rect x="{x:.2f}" width="{width:.2f}" height="{_BAR_HEIGHT}" fill="{COLOURS[category]}"/>')
+            parts.append(f'<rect x="{x:.2f}" width="{width:.2f}" height="{_BAR_HEIGHT}" fill="{category.colour}"/>')
             x += width
     return (
         f'<svg viewBox="0 0 {_BAR_PX} {_BAR_HEIGHT}" width="{_BAR_PX}" height="{_BAR_HEIGHT}" role="img" '
@@ -80,4 +79,4 @@ def legend(categories: Iterable[Category]) -> str:
 
 def swatch(category: Category) -> str:
     """A square of the category's colour."""
-    return f'<svg width="11" height="11"><rect width="11" height="11" fill="{COLOURS[category]}"/></svg>'
+    return f'<svg width="11" height="11"><rect width="11" height="11" fill="{category.colour}"/></svg>'

@@ -9,7 +9,7 @@ from fsdp_profile.analysis.memory.downsampling import MAX_ROWS, kept_rows
 from fsdp_profile.analysis.memory.ledger import Peak, Timeline, peak, timeline_at
 from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.core.categories import COLOURS, STACK_ORDER
+from fsdp_profile.core.categories import STACK_ORDER
 from fsdp_profile.core.errors import InputError
 from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.ingest.tables import numbers
@@ -68,7 +68,7 @@ def memory_svg(ledger: Timeline, *, title: str, peak: Peak) -> str:
     for category in used:
         upper = base + ledger.by_category[category][rows]
         path = _area(x, *(_scaled(v, 0, top, floor, ceiling) for v in (base, upper)))
-        parts.append(f'<path d="{path}" fill="{COLOURS[category]}"/>')
+        parts.append(f'<path d="{path}" fill="{category.colour}"/>')
         base = upper
     axis = _bytes_axis(top, floor=floor, ceiling=ceiling) + time_axis(int(t_ns[-1] - t_ns[0]), left=_LEFT, floor=floor)
     at = _scaled(np.array([peak.t_ns]), int(t_ns[0]), int(t_ns[-1]), _LEFT, WIDTH - RIGHT)[0]
@@ -85,7 +85,7 @@ def peak_svg(found: Peak, *, title: str) -> str:
     scale = (WIDTH - 24) / max(found.allocated_bytes, 1)
     parts, x = [], 12.0
     for number, (category, size) in enumerate(sizes):
-        colour = COLOURS[category]
+        colour = category.colour
         parts.append(f'<rect x="{x:.2f}" y="36" width="{size * scale:.2f}" height="34" fill="{colour}"/>')
         y = 96 + number * LEGEND_PX
         text = f"{category}  {bytes_text(size)}  {size / found.allocated_bytes:.1%}"

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from fsdp_profile.core.categories import COLOURS
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import ns_text
-from fsdp_profile.core.schema import Category
 from fsdp_profile.core.text import plain
 
 WIDTH: Final = 960
@@ -32,7 +31,7 @@ def legend(used: Sequence[Category]) -> str:
     parts = []
     for number, category in enumerate(used):
         x, y = 12 + (number % _PER_ROW) * 186, 44 + (number // _PER_ROW) * LEGEND_PX
-        parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{COLOURS[category]}"/>')
+        parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{category.colour}"/>')
         parts.append(f'<text x="{x + 16}" y="{y}" {FONT}>{category}</text>')
     return "".join(parts)
 

@@ -9,10 +9,10 @@ from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import phase_spans, spans_between
-from fsdp_profile.core.categories import COLOURS, STACK_ORDER
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.errors import InputError
 from fsdp_profile.core.humanize import bytes_text, unit_text
-from fsdp_profile.core.schema import Category, SpanKind
+from fsdp_profile.core.schema import SpanKind
 from fsdp_profile.core.text import plain
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.render.svg.frame import FONT, WIDTH, document, legend, legend_height, time_axis
@@ -51,7 +51,7 @@ def _bar(peak: Peak, *, top: int, y: int) -> str:
     for category in STACK_ORDER:
         width = peak.by_category.get(category, 0) * scale
         if width:
-            parts.append(f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="15" fill="{COLOURS[category]}"/>')
+            parts.append(f'<rect x="{x:.2f}" y="{y}" width="{width:.2f}" height="15" fill="{category.colour}"/>')
             x += width
     parts.append(f'<text x="{x + 6:.1f}" y="{y + 13}" {FONT}>{bytes_text(peak.allocated_bytes)}</text>')
     return "".join(parts)
@@ -80,7 +80,7 @@ def units_svg(run: Run, peak: Peak) -> str:
     for unit, begin, stop in zip(*(numbers(spans, c).tolist() for c in ("unit", "start_ns", "end_ns")), strict=True):
         if unit in rows:
             x, width = _NAME_PX + max(begin - start, 0) * scale, (min(stop, end) - max(begin, start)) * scale
-            colour = COLOURS[Category.UNSHARDED_PARAM]
+            colour = Category.UNSHARDED_PARAM.colour
             parts.append(f'<rect x="{x:.1f}" y="{rows[unit]}" width="{width:.1f}" height="15" fill="{colour}"/>')
     mark = _NAME_PX + (peak.t_ns - start) * scale
     parts.append(f'<path d="M{mark:.1f} 40V{floor}" stroke="#111" stroke-dasharray="3 3"/>')

@@ -8,8 +8,9 @@ from rich.text import Text
 
 from fsdp_profile.analysis.compare.peaks import CATEGORY_WORDS, ComparedRun, Comparison, waterfall_text
 from fsdp_profile.analysis.compare.replicated import ReplicatedEstimate
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import CATEGORIES, Category, Strategy
+from fsdp_profile.core.schema import Strategy
 from fsdp_profile.core.text import plain
 from fsdp_profile.render.terminal.memory import category_key, unit_cell
 from fsdp_profile.render.terminal.palette import WARNING

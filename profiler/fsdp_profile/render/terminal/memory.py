@@ -10,8 +10,8 @@ from rich.text import Text
 from fsdp_profile.analysis.memory.device_waterfall import Waterfall
 from fsdp_profile.analysis.memory.ledger import Conservation, Peak
 from fsdp_profile.analysis.ranks.overview import RankSummary
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
-from fsdp_profile.core.schema import CATEGORIES, Category
 from fsdp_profile.core.text import plain
 from fsdp_profile.render.terminal.palette import FAILURE, WARNING
 from fsdp_profile.render.terminal.parts import Field, Grid, Name, heading, note, sections, shortened

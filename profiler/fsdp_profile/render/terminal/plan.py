@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text, count_text, decimal_text, ratio_text
-from fsdp_profile.core.schema import CATEGORIES, Category
 from fsdp_profile.plan.calibrate import Verification
 from fsdp_profile.plan.formulas.costs import Basis, ModelSize, PlanRow
 from fsdp_profile.plan.formulas.devices import TIGHT_RATIO, Device

@@ -11,9 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
 from rich.text import Text
 
+from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import Category
-from fsdp_profile.render.terminal.palette import MARKS, STACK_ORDER, paint
+from fsdp_profile.render.terminal.palette import paint
 from fsdp_profile.render.terminal.parts import Field, Grid
 
 MIN_BAR_CELLS: Final = 20
@@ -41,9 +41,9 @@ class StackedBar:
         bar = Text(no_wrap=True)
         for category, cells in zip(drawn, split_cells(shares, cells=width), strict=True):
             if cells and has_colour:
-                bar.append(MARKS[category] + " " * (cells - 1), style=paint(category))
+                bar.append(category.letter + " " * (cells - 1), style=paint(category))
             else:
-                bar.append(MARKS[category] * cells)
+                bar.append(category.letter * cells)
         yield bar
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
@@ -62,7 +62,7 @@ class Swatch:
         return 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(MARKS[self.category], style=paint(self.category))
+        yield Text(self.category.letter, style=paint(self.category))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         return Measurement(1, 1)

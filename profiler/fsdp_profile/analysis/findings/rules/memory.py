@@ -11,8 +11,9 @@ from fsdp_profile.analysis.memory.growth import growth, kept_unsharded
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.active_unit import is_word
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
-from fsdp_profile.core.schema import SETUP_STEP, Category, Phase
+from fsdp_profile.core.schema import SETUP_STEP, Phase
 from fsdp_profile.ingest.tables import numbers, strings
 
 MIN_SHARE: Final = 0.05
@@ -60,7 +61,7 @@ def communication_buffers(run: Run, peak: Peak) -> Iterator[Finding]:
 
 def buckets_duplicate_gradients(run: Run, peak: Peak) -> Iterator[Finding]:
     """DDP keeps every gradient twice: in the parameter's .grad and in its bucket."""
-    bucket, grad = peak.by_category.get(Category.BUCKET, 0), peak.by_category.get(Category.SHARDED_GRAD, 0)
+    bucket, grad = peak.by_category.get(Category.BUCKET, 0), peak.by_category.get(Category.GRAD, 0)
     if bucket < MIN_SHARE * peak.allocated_bytes:
         return
     yield Finding(
@@ -81,7 +82,7 @@ def optimizer_temporaries(run: Run, peak: Peak) -> Iterator[Finding]:
     if held < MIN_SHARE * peak.allocated_bytes:
         return
     states = peak.by_category.get(Category.OPTIMIZER_STATE, 0)
-    kept = peak.by_category.get(Category.SHARDED_PARAM, 0)
+    kept = peak.by_category.get(Category.PARAM, 0)
     a_byte = f" ({4 * held / kept:.1f} B for each 4 B of parameter)" if kept else ""
     yield Finding(
         rule="optimizer-temporaries",

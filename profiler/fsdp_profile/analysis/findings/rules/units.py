@@ -11,8 +11,9 @@ from fsdp_profile.analysis.findings.finding import Finding, Severity
 from fsdp_profile.analysis.memory.ledger import STATES, TRANSIENT, Peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units.in_flight import gathers, in_flight
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
-from fsdp_profile.core.schema import Category, CollectiveKind, Phase, SpanKind, UnitKind
+from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
 
 MIN_SHARE: Final = 0.05

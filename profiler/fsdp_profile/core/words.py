@@ -1,0 +1,15 @@
+"""The base of all enums: a code for tables and JSON, and a label for people."""
+
+from enum import Enum
+
+
+class Word(str, Enum):
+    """An enum whose members are their own code in tables and JSON; people read `label`."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    @property
+    def label(self) -> str:
+        """What people read: "reduce-scatter" for REDUCE_SCATTER."""
+        return str(self.value).lower().replace("_", " ")
