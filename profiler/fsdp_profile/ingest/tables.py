@@ -164,7 +164,9 @@ def _with_todays_categories(found: pa.Table, table: str) -> pa.Table:
         chunks = found.column(number).chunks
         if any(pa.types.is_dictionary(chunk.type) for chunk in chunks):
             renamed = [
-                pa.DictionaryArray.from_arrays(chunk.indices, pa.array(_todays(chunk.dictionary.to_pylist())))
+                pa.DictionaryArray.from_arrays(
+                    chunk.indices, pa.array(_todays(chunk.dictionary.to_pylist()), pa.string())
+                )
                 for chunk in chunks
             ]
             found = found.set_column(number, "category", pa.chunked_array(renamed))

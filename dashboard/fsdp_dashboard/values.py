@@ -1,0 +1,53 @@
+"""Sentences, facts and tables of present/ as the Markdown and the Arrow tables that Streamlit shows."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from fsdp_dashboard.charts.labels import byte_scale
+from fsdp_dashboard.text import code
+from fsdp_profile.present.values import Column, Fact, Mark, Sentence, Table, Unit
+
+_DECIMALS = 3
+
+
+def markdown(sentence: Sentence) -> str:
+    """A sentence as Markdown: a name from a run is a code span, in which no mark-up works."""
+    words = []
+    for part in sentence.parts:
+        words.append(code(part.text) if part.mark is Mark.NAME else part.text)
+        if part.mark is Mark.STRONG:
+            words[-1] = f"**{part.text}**"
+    return "".join(words)
+
+
+def arrow_table(table: Table) -> pa.Table:
+    """A table whose columns sort: bytes in one unit for each column, durations in ms; an absent value is null."""
+    return pa.table(dict(_column(column) for column in table.columns))
+
+
+def facts_table(found: Iterable[Fact], *, header: tuple[str, str] = ("fact", "value")) -> pa.Table:
+    """Facts as two columns."""
+    rows = [(fact.label, fact.value.text) for fact in found]
+    return pa.table({header[0]: [label for label, _ in rows], header[1]: [text for _, text in rows]})
+
+
+def _column(column: Column) -> tuple[str, pa.Array]:
+    values = [value for value in column.values if isinstance(value, int | float)]
+    if column.unit in (Unit.BYTES, Unit.BYTES_CHANGE):
+        scale = byte_scale(int(max(map(abs, values), default=0)))
+        cells = [None if v is None else round(float(scale.of(int(v))), _DECIMALS) for v in column.values]
+        return f"{column.label} ({scale.name})", pa.array(cells, pa.float64())
+    if column.unit is Unit.NS:
+        return f"{column.label} (ms)", pa.array(
+            [None if v is None else round(int(v) / 1e6, _DECIMALS) for v in column.values], pa.float64()
+        )
+    if column.unit is Unit.RATIO:
+        return f"{column.label} (%)", pa.array(
+            [None if v is None else round(float(v) * 100, _DECIMALS) for v in column.values], pa.float64()
+        )
+    if column.unit is Unit.RATE:
+        return f"{column.label} (GB/s)", pa.array(
+            [None if v is None else round(float(v) / 1e9, _DECIMALS) for v in column.values], pa.float64()
+        )
+    return column.label, pa.array(list(column.values))

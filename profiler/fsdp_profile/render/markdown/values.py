@@ -1,0 +1,33 @@
+"""Sentences, facts and tables of present/ as Markdown for GitHub."""
+
+from collections.abc import Iterable
+
+from fsdp_profile.present.values import Fact, Mark, Sentence, Table
+from fsdp_profile.render.markdown.tags import markdown_table, markdown_text
+
+MAX_ROWS = 50
+"""Rows of a table; how many are left out is told under it."""
+
+
+def sentence_markdown(sentence: Sentence) -> str:
+    """A sentence; what carries it is bold."""
+    return "".join(
+        f"**{markdown_text(part.text)}**" if part.mark is Mark.STRONG else markdown_text(part.text)
+        for part in sentence.parts
+    )
+
+
+def fact_bullets(found: Iterable[Fact]) -> list[str]:
+    """Facts as lines of a list."""
+    return [f"- {markdown_text(fact.label)}: {sentence_markdown(fact.value)}" for fact in found]
+
+
+def table_markdown(table: Table, *, level: int = 2) -> list[str]:
+    """Lines of a table under its heading; none without rows."""
+    if not table.num_rows:
+        return []
+    rows = table.rows()
+    lines = [f"{'#' * level} {markdown_text(table.title)}", ""] if table.title else []
+    lines += [markdown_table([column.label for column in table.columns], rows[:MAX_ROWS]), ""]
+    lines += [f"and {len(rows) - MAX_ROWS:,} more", ""] if len(rows) > MAX_ROWS else []
+    return [*lines, *([markdown_text(table.note), ""] if table.note else [])]
