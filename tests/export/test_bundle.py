@@ -276,7 +276,7 @@ def test_a_newer_minor_version_is_read(tmp_path, members):
 
 def test_a_future_schema_of_the_run_is_refused(tmp_path, members):
     changed = [
-        (n, c.replace(b'"schema": "1.1"', b'"schema": "3.0"') if n == "manifest.json" else c) for n, c in members
+        (n, c.replace(b'"schema": "2.0"', b'"schema": "3.0"') if n == "manifest.json" else c) for n, c in members
     ]
     assert refusal(tmp_path, zipped(reindexed(changed))).startswith("manifest.json: schema 3.0 is not readable")
 
