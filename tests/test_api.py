@@ -9,6 +9,8 @@ from builder import RunBuilder
 from recording import ROOT
 
 import fsdp_profile
+from fsdp_profile.analysis import run as analysis
+from fsdp_profile.analysis.memory.ledger import peak
 from fsdp_profile.core.errors import InputError
 from fsdp_profile.export.bundle import bundle_bytes
 
@@ -29,7 +31,7 @@ def test_the_examples_of_the_page_run(monkeypatch, tmp_path):
 def test_a_bundle_opens_like_its_run(tmp_path):
     run = fsdp_profile.load_run(ROOT / "sample_runs" / "gpt-ddp-2ranks")
     path = tmp_path / "x.fsdpz"
-    path.write_bytes(bundle_bytes(run.run))
+    path.write_bytes(bundle_bytes(run))
     assert fsdp_profile.load_run(path).summary() == run.summary()
 
 
@@ -64,5 +66,21 @@ def test_a_run_without_memory_shows_itself_too():
 def test_a_missing_pandas_is_one_line(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     run = fsdp_profile.load_run(ROOT / "sample_runs" / "gpt-ddp-2ranks")
-    with pytest.raises(fsdp_profile.core.errors.MissingExtraError, match=r"pip install 'fsdp-profile\[dashboard\]'"):  # type: ignore[attr-defined]
+    with pytest.raises(fsdp_profile.MissingExtraError, match=r"pip install 'fsdp-profile\[dashboard\]'"):
         run.frame()
+
+
+def test_a_public_run_is_the_run_of_the_analysis(tmp_path):
+    run = fsdp_profile.load_run(ROOT / "sample_runs" / "gpt-fsdp2-2ranks")
+    assert isinstance(run, fsdp_profile.Run) and isinstance(run, analysis.Run)
+    assert peak(run, rank=0) == run.peak
+    assert isinstance(run.peak, fsdp_profile.Peak)
+    assert all(isinstance(one, fsdp_profile.Finding) for one in run.findings())
+
+
+def test_a_trace_is_imported_as_a_run(tmp_path):
+    path = ROOT / "tests" / "data" / "kineto" / "00-good-rank0.json"
+    run = fsdp_profile.import_([path], tmp_path / "run")
+    assert (run.name, run.ranks, run.manifest.is_imported) == ("run", (0,), True)
+    with pytest.raises(fsdp_profile.OutputError, match="not empty"):
+        fsdp_profile.import_([path], tmp_path / "run")

@@ -1,30 +1,30 @@
-"""Runs in Python and in notebooks: frames, numbers, and pages and figures that show where they are named.
+"""The public Python API: runs to ask, to compare and to look at in a notebook.
 
-Everything here asks the analysis that `show`, `compare` and `check` ask, so the numbers are the same.
+`Run` is the run that every function of `fsdp_profile.analysis` takes, with shortcuts to the questions asked most. The
+answers are those of `show`, `compare` and `check`, so the numbers are the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fsdp_profile.analysis import run as runs
 from fsdp_profile.analysis.check.limits import CheckReport, Limits, check
-from fsdp_profile.analysis.compare import peaks as comparing
+from fsdp_profile.analysis.compare import peaks
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.finding import Finding
-from fsdp_profile.analysis.memory import ledger
-from fsdp_profile.analysis.memory.ledger import Peak
+from fsdp_profile.analysis.memory.ledger import Peak, peak
 from fsdp_profile.analysis.ranks.overview import worst_rank
-from fsdp_profile.analysis.run import Run
-from fsdp_profile.analysis.run import load_run as open_run
 from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
 from fsdp_profile.core.errors import InputError, MissingExtraError
 from fsdp_profile.core.humanize import bytes_text, listed
+from fsdp_profile.core.layout import claim_run_dir
 from fsdp_profile.export.table import TIMELINE, table_of
-from fsdp_profile.ingest.manifest import Manifest
+from fsdp_profile.ingest.imported.run import import_files
 from fsdp_profile.render.html.report import comparison_html
 from fsdp_profile.render.html.sections import overview_html
 from fsdp_profile.render.svg.charts import chart_svg
@@ -32,6 +32,8 @@ from fsdp_profile.render.terminal.compare import verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+_NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,144 +43,160 @@ class Figure:
     svg: str
 
     def save(self, path: Path | str) -> None:
-        """Write it as a file."""
+        """Write the chart as a file."""
         Path(path).write_text(self.svg, encoding="utf-8")
 
     def _repr_svg_(self) -> str:
         return self.svg
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RecordedRun:
-    """A run to ask; shown as its peak by category."""
-
-    run: Run = field(repr=False)
-    """For the functions of `fsdp_profile.analysis`."""
-
-    @property
-    def name(self) -> str:
-        """Name of the run."""
-        return self.run.name
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """Ranks that recorded something."""
-        return self.run.ranks
-
-    @property
-    def manifest(self) -> Manifest:
-        """What ran, where, and what was recorded."""
-        return self.run.manifest
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Run(runs.Run):
+    """A recorded run. A notebook shows it as its peak by category."""
 
     @property
     def peak(self) -> Peak | None:
-        """The highest peak of all ranks; None without allocator events."""
-        rank = worst_rank(self.run)
-        return ledger.peak(self.run, rank=rank) if rank is not None else None
+        """The highest peak of all ranks over the training steps; None without allocator events."""
+        rank = worst_rank(self)
+        return peak(self, rank=rank) if rank is not None else None
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """The document of `show --json`."""
-        return run_summary(self.run)
+        return run_summary(self)
 
     def findings(self) -> list[Finding]:
-        """What the run says about itself."""
-        return findings(self.run)
+        """The findings of the run, the most severe first."""
+        return findings(self)
 
     def units(self, *, rank: int | None = None) -> list[UnitSummary]:
-        """Units of a rank, by default of the one with the highest peak."""
-        return unit_summaries(self.run, rank=self._rank(rank))
+        """The units of a rank, by default of the one with the highest peak.
 
-    def table(self, name: str = TIMELINE, *, rank: int | None = None) -> pa.Table:
-        """A table of the run, of one rank or of all: see docs/sharing.md for the names."""
-        return table_of(self.run, table=name, rank=rank)
+        Raises:
+            InputError: no allocator events and no rank named.
+        """
+        return unit_summaries(self, rank=self._rank(rank))
+
+    def arrow(self, name: str = TIMELINE, *, rank: int | None = None) -> pa.Table:
+        """A table of the run as docs/sharing.md names them, of one rank or of all; column `rank` first.
+
+        Raises:
+            UsageError: no such table.
+            InputError: no such rank, or its files are damaged.
+        """
+        return table_of(self, table=name, rank=rank)
 
     def frame(self, name: str = TIMELINE, *, rank: int | None = None) -> "DataFrame":
-        """The same as a pandas frame.
+        """The same table as a pandas frame.
 
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise MissingExtraError("a frame", "dashboard") from e
-        found: pd.DataFrame = self.table(name, rank=rank).to_pandas(strings_to_categorical=False)
+        _require_pandas()
+        found: DataFrame = self.arrow(name, rank=rank).to_pandas(strings_to_categorical=False)
         return found
 
     def memory_figure(self, *, rank: int | None = None) -> Figure:
-        """Memory over time by category."""
-        return Figure(svg=chart_svg(self.run, chart="memory", rank=rank))
+        """Memory over time by category, of a rank, by default of the one with the highest peak."""
+        return Figure(svg=chart_svg(self, chart="memory", rank=rank))
 
     def peak_figure(self, *, rank: int | None = None) -> Figure:
-        """What the peak is made of."""
-        return Figure(svg=chart_svg(self.run, chart="peak", rank=rank))
+        """The peak of a rank by category, by default of the one with the highest peak."""
+        return Figure(svg=chart_svg(self, chart="peak", rank=rank))
 
-    def check(self, *baselines: "RecordedRun", **limits: Any) -> CheckReport:
-        """What `fsdp-profile check` says; `limits` are the fields of `fsdp_profile.analysis.check.limits.Limits`."""
-        return check(self.run, limits=Limits(**limits), baselines=[base.run for base in baselines])
+    def check(self, *baselines: runs.Run, limits: Limits = _NO_LIMITS) -> CheckReport:
+        """The verdicts of `fsdp-profile check` against limits and baselines."""
+        return check(self, limits=limits, baselines=baselines)
 
     def _rank(self, rank: int | None) -> int:
-        chosen = worst_rank(self.run) if rank is None else rank
+        chosen = worst_rank(self) if rank is None else rank
         if chosen is None:
-            raise InputError(f"{self.run.path}: no allocator events in it; name a rank")
+            raise InputError(f"{self.path}: no allocator events in it; name a rank")
         return chosen
 
     def __repr__(self) -> str:
-        peak = self.peak
-        told = "no allocator events" if peak is None else f"peak {bytes_text(peak.allocated_bytes)} on rank {peak.rank}"
-        return f"<run {self.name}: {self.manifest.strategy}, {listed(self.ranks)}, {told}>"
+        found = self.peak
+        where = (
+            "no allocator events" if found is None else f"peak {bytes_text(found.allocated_bytes)} on rank {found.rank}"
+        )
+        return f"<run {self.name}: {self.manifest.strategy}, {listed(self.ranks)}, {where}>"
 
     def _repr_html_(self) -> str:
-        return overview_html(self.run)
+        return overview_html(self)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunComparison:
-    """Runs on one scale; shown as what changed."""
-
-    comparison: comparing.Comparison
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class RunComparison(peaks.Comparison):
+    """Two or more runs on one scale. A notebook shows what changed."""
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
-        base = next(c for c in self.comparison.runs if c.run is self.comparison.baseline)
-        return verdict([c for c in self.comparison.runs if c is not base], base)
+        """What the other runs need against the baseline, in one sentence."""
+        base = next(c for c in self.runs if c.run is self.baseline)
+        return verdict([c for c in self.runs if c is not base], base)
 
     def frame(self) -> "DataFrame":
-        """Bytes at the peak: a row per category, a column per run.
+        """Bytes at the peak: a row for each category, a column for each run.
 
         Raises:
             MissingExtraError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as e:
-            raise MissingExtraError("a frame", "dashboard") from e
-        columns = {c.run.name: {str(k): size for k, size in c.peak.by_category.items()} for c in self.comparison.runs}
+        _require_pandas()
+        import pandas as pd
+
+        columns = {c.run.name: {str(k): size for k, size in c.peak.by_category.items()} for c in self.runs}
         return pd.DataFrame(columns).fillna(0).astype("int64")
 
     def __repr__(self) -> str:
         return f"<comparison: {self.verdict}>"
 
     def _repr_html_(self) -> str:
-        return comparison_html(self.comparison, [c.run.name for c in self.comparison.runs])
+        return comparison_html(self, [c.run.name for c in self.runs])
 
 
-def load_run(path: Path | str) -> RecordedRun:
-    """Open a run directory or a bundle.
+def load_run(path: Path | str) -> Run:
+    """Open a run directory or a bundle. Nothing is converted and nothing is written.
 
     Raises:
         InputError: neither of them, or a bundle that is not to be trusted.
         SchemaError: written by an unknown major version.
     """
-    return RecordedRun(run=open_run(path))
+    found = runs.load_run(path)
+    return Run(path=found.path, manifest=found.manifest, ranks=found.ranks, source=found.source)
 
 
-def compare(*runs: RecordedRun, baseline: RecordedRun | None = None) -> RunComparison:
-    """Two or more runs against the one that replicates most, or against `baseline`, which is one of them.
+def compare(*compared: runs.Run, baseline: runs.Run | None = None) -> RunComparison:
+    """Compare two or more runs with the one that replicates most, or with `baseline`, which is one of them.
 
     Raises:
         InputError: fewer than two runs, or one without allocator events.
     """
-    found: Sequence[Run] = [one.run for one in runs]
-    return RunComparison(comparison=comparing.compare(list(found), baseline=baseline.run if baseline else None))
+    found = peaks.compare(list(compared), baseline=baseline)
+    return RunComparison(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+def import_(
+    paths: Sequence[Path | str], output: Path | str, *, name: str | None = None, rank: int | None = None
+) -> Run:
+    """Import Kineto traces and CUDA memory snapshots that were recorded elsewhere as a run.
+
+    Args:
+        paths: traces (.json, .json.gz) and snapshots (.pickle), told apart by their content.
+        output: the new run directory.
+        name: name of the run; by default that of its directory.
+        rank: the rank of a single trace and a single snapshot, whatever the files say.
+
+    Raises:
+        InputError: no file can be used, or two files are of one kind and one rank.
+        OutputError: the directory holds something already, or cannot be written.
+    """
+    run_dir = claim_run_dir(Path(output))
+    import_files([Path(path) for path in paths], run_dir, name=name or run_dir.resolve().name, rank=rank)
+    return load_run(run_dir)
+
+
+def _require_pandas() -> None:
+    try:
+        import pandas as pd
+    except ImportError as e:
+        raise MissingExtraError("a frame", "dashboard") from e
+    assert pd is not None
