@@ -13,9 +13,9 @@ from recording import ROOT
 from fsdp_profile.analysis.memory.ledger import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
-from fsdp_profile.commands.export import CHARTS
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import TABLES, Phase, SpanKind
+from fsdp_profile.export.formats import CHARTS
 from fsdp_profile.export.table import NAMES, csv_bytes, markdown_bytes, parquet_table
 from fsdp_profile.render.svg.charts import chart_svg
 

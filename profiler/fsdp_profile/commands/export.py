@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 from fsdp_profile.commands._opening import damage, open_run
 from fsdp_profile.core.errors import UsageError
+from fsdp_profile.export.formats import CHARTS, FORMATS, Options, format_of
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run
     from fsdp_profile.export.redact.redaction import Removal
 
-ENDINGS = (".fsdpz", ".html", ".json", ".json.gz", ".csv", ".parquet", ".md", ".svg")
-CHARTS = ("memory", "peak", "ranks", "units")
+ENDINGS = ", ".join(found.ending for found in FORMATS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_paths", metavar="RUN", nargs="+", type=Path, help="a run directory or bundle; .html takes two to compare"
     )
-    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"the file: {', '.join(ENDINGS)}")
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help=f"the file: {ENDINGS}")
     parser.add_argument("--table", metavar="NAME", help="of .csv, .parquet, .md: which table (default: timeline)")
     parser.add_argument("--chart", choices=CHARTS, help="of .svg: memory (default), peak, ranks or units")
     parser.add_argument(
@@ -72,32 +72,29 @@ def _check(args: argparse.Namespace) -> None:
         if not args.preview:
             raise UsageError("say where to: -o OUT; see fsdp-profile export --help")
         return
-    if not args.output.name.endswith(ENDINGS):
-        raise UsageError(f"{args.output}: unknown ending; give one of {', '.join(ENDINGS)}")
-    for option, given, endings in (
-        ("--table", args.table, (".csv", ".parquet", ".md")),
-        ("--chart", args.chart, (".svg",)),
-        ("--rank", args.rank, (".csv", ".parquet", ".md", ".svg")),
-    ):
-        if given is not None and not args.output.name.endswith(endings):
-            raise UsageError(
-                f"{args.output}: {option} is of {', '.join(endings)}; leave it out or choose such an ending"
-            )
+    chosen = format_of(args.output.name)
+    if chosen is None:
+        raise UsageError(f"{args.output}: unknown ending; give one of {ENDINGS}")
+    for option in ("table", "chart", "rank"):
+        if getattr(args, option) is not None and option not in chosen.options:
+            endings = ", ".join(found.ending for found in FORMATS if option in found.options)
+            raise UsageError(f"{args.output}: --{option} is of {endings}; leave it out or choose such an ending")
     if args.rank is not None and args.table is None and args.output.suffix == ".md":
         raise UsageError(f"{args.output}: --rank is of one table; name it with --table")
-    if len(args.run_paths) > 1 and args.output.suffix != ".html":
-        raise UsageError(f"{args.output}: takes one run; only .html compares two")
+    if len(args.run_paths) > 1 and chosen.max_runs == 1:
+        several = ", ".join(found.ending for found in FORMATS if found.max_runs > 1)
+        raise UsageError(f"{args.output}: takes one run; only {several} compares two")
     if len(args.run_paths) > 2:
         raise UsageError(f"{len(args.run_paths)} runs: a report compares two; for more use fsdp-profile compare")
 
 
 def _write(runs: Sequence[Run], args: argparse.Namespace) -> int:
     from fsdp_profile.export.files import write_file
-    from fsdp_profile.export.formats import exported
 
-    ending = max((one for one in ENDINGS if args.output.name.endswith(one)), key=len)
-    content = exported(runs, ending, table=args.table, chart=args.chart or "memory", rank=args.rank)
-    return write_file(args.output, [content], overwrite=args.force)
+    chosen = format_of(args.output.name)
+    assert chosen is not None  # _check refused it
+    options = Options(table=args.table, chart=args.chart or CHARTS[0], rank=args.rank)
+    return write_file(args.output, [chosen.write(runs, options)], overwrite=args.force)
 
 
 def _redacted(runs: Sequence[Run], key: str | None) -> tuple[list[Run], list[Removal]]:

@@ -17,10 +17,10 @@ from render.terminal.samples import check_golden
 
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
-from fsdp_profile.commands.export import ENDINGS
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import TABLES, Ending, Phase, SpanKind
+from fsdp_profile.export.formats import FORMATS
 from fsdp_profile.export.redact.redaction import Redaction, redacted
 from fsdp_profile.ingest.imported.run import TRACE
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, read_manifest, write_manifest
@@ -119,7 +119,7 @@ def everything_in(content: bytes) -> bytes:
     return b"\n".join(found)
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", [found.ending for found in FORMATS])
 def test_no_export_holds_a_planted_secret(capsys, planted, tmp_path, ending):
     options = (
         [["--table", name] for name in (*TABLES, "peaks", "unit_totals")]

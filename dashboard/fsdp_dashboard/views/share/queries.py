@@ -7,20 +7,13 @@ import streamlit as st
 
 from fsdp_dashboard.data import Damage, RunRef
 from fsdp_profile.analysis.run import Run, load_run
-from fsdp_profile.export.formats import exported
+from fsdp_profile.export import formats
 from fsdp_profile.export.redact.redaction import Redaction, Removal, redacted
 
 __all__ = ["FORMATS", "PERFETTO", "Redaction", "Removal", "file_of", "removals", "tables_bytes"]
 
-PERFETTO: Final = ".json.gz"
-FORMATS: Final = {
-    ".fsdpz": "Bundle: one file that fsdp-profile opens",
-    ".html": "HTML page that needs no network",
-    PERFETTO: "Trace for Perfetto and chrome://tracing",
-    ".csv": "Memory over time as CSV",
-    ".md": "Report in Markdown",
-    ".svg": "Picture of memory over time",
-}
+PERFETTO: Final = formats.PERFETTO.ending
+FORMATS: Final = {found.ending: found.title for found in formats.FORMATS if found.title}
 """Ending -> what it is."""
 
 Keys = tuple[tuple[str, tuple[int, int]], ...]
@@ -66,4 +59,6 @@ def _file(keys: Keys, ending: str, is_redacted: bool, hide_modules: bool, key: s
     runs: list[Run] = [load_run(path) for path, _ in keys]
     if is_redacted:
         runs = [redacted(run, Redaction(hide_modules=hide_modules, key=key))[0] for run in runs]
-    return exported(runs, ending)
+    chosen = formats.format_of(ending)
+    assert chosen is not None  # one of FORMATS
+    return chosen.write(runs, formats.Options())
