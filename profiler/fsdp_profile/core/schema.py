@@ -171,26 +171,26 @@ class Column:
     nullable: bool = False
 
 
-def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
-    """A type that ends in `?` is nullable."""
+def columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
+    """Columns from (name, type, meaning); a type that ends in `?` is nullable."""
     return tuple(Column(name, type_.rstrip("?"), doc, type_.endswith("?")) for name, type_, doc in rows)
 
 
 TABLES: Final[dict[str, tuple[Column, ...]]] = {
-    "steps": _columns(
+    "steps": columns(
         ("step", "int32", "optimizer step, 0-based; SETUP_STEP before the first forward"),
         ("start_ns", "int64", "the end of the step before; for step 0 the first forward"),
         ("end_ns", "int64", "after optimizer.step"),
         ("complete", "bool", "false for what follows the last optimizer step, or was cut off"),
         ("recorded", "bool", "allocator events were recorded for the whole step"),
     ),
-    "phases": _columns(
+    "phases": columns(
         ("step", "int32", "optimizer step"),
         ("phase", "string", "Phase"),
         ("start_ns", "int64", ""),
         ("end_ns", "int64", ""),
     ),
-    "units": _columns(
+    "units": columns(
         ("unit", "int32", "number of the unit in this rank, in the order of construction"),
         ("name", "string", "module path in the script's model; '' is the root; 'bucket k' under DDP"),
         ("kind", "string", "UnitKind"),
@@ -206,7 +206,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("sharding", "string", "FSDP1's ShardingStrategy by name; '' elsewhere"),
         ("trainable_numel", "int64?", "of numel, those that require gradients; null when not recorded"),
     ),
-    "unit_spans": _columns(
+    "unit_spans": columns(
         ("unit", "int32", ""),
         ("kind", "string", "SpanKind"),
         ("step", "int32", ""),
@@ -217,7 +217,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("prefetched", "bool", "issued ahead of the unit's own use"),
         ("prefetch", "string?", "Prefetch; '' when not prefetched, or when the recording does not tell which"),
     ),
-    "allocations": _columns(
+    "allocations": columns(
         ("allocation", "int64", "number of the block; a block whose category changes has a row per part"),
         ("address", "uint64", ""),
         ("size_bytes", "int64", ""),
@@ -237,7 +237,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("site", "string?", "line of own code that allocated, 'train.py:12 forward'; '' without --stacks"),
         ("module", "string?", "path of the innermost module whose forward allocated, '(root)'; '' without --stacks"),
     ),
-    "memory_samples": _columns(
+    "memory_samples": columns(
         ("t_ns", "int64", "an allocator event"),
         ("step", "int32", ""),
         ("phase", "string", "Phase"),
@@ -248,7 +248,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("reserved_bytes", "int64?", "bytes the caching allocator holds; null on CPU"),
         ("active_bytes", "int64?", "allocated plus freed blocks a stream still holds; null on CPU"),
     ),
-    "memory_pyramid": _columns(
+    "memory_pyramid": columns(
         ("level", "int32", "0 is the finest: of each 64 events two rows; each level above: of four times as many"),
         ("event", "int64", "row of memory_samples"),
         ("t_ns", "int64", "its moment"),
@@ -258,7 +258,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("active_bytes", "int64?", "as in memory_samples"),
         *((f"{category.lower()}_bytes", "int64", "live bytes of the category") for category in CATEGORIES),
     ),
-    "collectives": _columns(
+    "collectives": columns(
         ("kind", "string", "CollectiveKind, as the strategy asked for it"),
         ("start_ns", "int64", "device or transport start"),
         ("end_ns", "int64", "device or transport end"),
@@ -275,7 +275,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("dtype", "string?", "element type, such as 'float32'; '' when not recorded"),
         ("launch_ns", "int64?", "device only: when the host's launching call returned; null when not known"),
     ),
-    "kernels": _columns(
+    "kernels": columns(
         ("name", "string", "device kernel, or outermost operator on CPU"),
         ("start_ns", "int64", ""),
         ("end_ns", "int64", ""),
@@ -283,7 +283,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("step", "int32", ""),
         ("launch_ns", "int64?", "device only: when the host's launching call returned; null when not known"),
     ),
-    "segments": _columns(
+    "segments": columns(
         ("address", "uint64", "device only: what the caching allocator reserved, piece by piece"),
         ("size_bytes", "int64", ""),
         ("start_ns", "int64", ""),
@@ -294,7 +294,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("pool", "string", "private pool, such as a CUDA graph's: '0,0' is the default one; '' when not told"),
         ("is_expandable", "bool", "part of an expandable segment"),
     ),
-    "pending_frees": _columns(
+    "pending_frees": columns(
         ("address", "uint64", "device only: a block that was freed while a stream still used it"),
         ("size_bytes", "int64", ""),
         ("start_ns", "int64", "the free was requested"),
@@ -304,21 +304,21 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("stream", "int64", "stream it was allocated on"),
         ("pool", "string", "as in segments"),
     ),
-    "host_states": _columns(
+    "host_states": columns(
         ("t_ns", "int64", "device only: a moment between steps"),
         ("step", "int32", "the step before it"),
         ("category", "string", "Category: parameters, gradients or optimizer states kept on the host (CPU offload)"),
         ("is_pinned", "bool", "page-locked memory"),
         ("size_bytes", "int64", "whole storages, each once; scalars apart"),
     ),
-    "ooms": _columns(
+    "ooms": columns(
         ("t_ns", "int64", "an allocation failed"),
         ("event", "int64", "row of memory_samples: the last event before the failure"),
         ("asked_bytes", "int64?", "null when the error does not tell"),
         ("device_free_bytes", "int64?", "what the device said was free; null when not told, and on CPU"),
         ("stream", "int64", "0 on CPU"),
     ),
-    "device_samples": _columns(
+    "device_samples": columns(
         ("t_ns", "int64", ""),
         ("device_used_bytes", "int64?", "NVML: used on the whole device"),
         ("process_used_bytes", "int64?", "NVML: used by this process"),
@@ -326,12 +326,12 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("utilization_ratio", "float64?", "NVML: share of time with a kernel running"),
         ("host_rss_bytes", "int64?", "resident memory of the rank's process"),
     ),
-    "losses": _columns(
+    "losses": columns(
         ("step", "int32", "only with run --as: the step whose backward was called on this loss"),
         ("micro_step", "int32", "0 for the step's first backward, then 1, ..."),
         ("loss", "float64?", "the scalar that backward was called on, scaled as the script did; null: not finite"),
     ),
-    "tags": _columns(
+    "tags": columns(
         ("t_ns", "int64", ""),
         ("address", "uint64", "base address of the storage"),
         ("size_bytes", "int64", ""),
