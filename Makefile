@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 CHROMIUM := $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 
-.PHONY: demo test test-all check bench bench-ledger bench-dashboard golden samples clean
+.PHONY: demo test test-all coverage check bench bench-ledger bench-dashboard golden samples clean
 
 demo: $(VENV)/.ready  ## record DDP and FSDP2 on two CPU ranks and compare them
 	$(BIN)/fsdp-profile demo
@@ -15,6 +15,9 @@ test: $(VENV)/.ready chromium  ## all tests but the long ones
 
 test-all: $(VENV)/.ready chromium  ## every test this machine can run
 	$(BIN)/python -m pytest
+
+coverage: $(VENV)/.ready chromium  ## line coverage of the same tests; what runs in the ranks' own processes is not counted
+	$(BIN)/python -m pytest -m "not slow and not gpu" -q --cov --cov-report=term
 
 check: $(VENV)/.ready  ## lint, format and types
 	$(BIN)/ruff check .
@@ -33,7 +36,7 @@ bench-dashboard: $(VENV)/.ready chromium  ## a sample run beside a made-up one o
 	$(BIN)/python benchmarks/dashboard.py $(ARGS)
 
 golden: $(VENV)/.ready  ## renew the golden files; review the diff
-	FSDP_PROFILE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/report tests/commands tests/export -q
+	FSDP_PROFILE_UPDATE_GOLDEN=1 $(BIN)/python -m pytest tests/render tests/commands tests/export -q
 
 samples: $(VENV)/.ready  ## record sample_runs/ again
 	$(BIN)/python examples/record_samples.py
