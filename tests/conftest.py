@@ -1,7 +1,7 @@
 """Fixtures for all tests: each example recorded once per session."""
 
+import os
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from recording import EXAMPLES, NUM_STEPS, RECORDINGS, TRAFFIC_RECORDINGS, fsdp_profile
@@ -10,10 +10,10 @@ from fsdp_profile.analysis.cache import ENV_CACHE
 from fsdp_profile.analysis.run import Run, load_run
 
 
-@pytest.fixture(autouse=True)
-def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cached answers of a test stay in its own folder."""
-    monkeypatch.setenv(ENV_CACHE, str(tmp_path / "answers"))
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Cached answers of the tests stay out of the user's cache folder."""
+    os.environ[ENV_CACHE] = str(tmp_path_factory.mktemp("answers"))
 
 
 @pytest.fixture(scope="session")

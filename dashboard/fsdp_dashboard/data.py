@@ -30,7 +30,8 @@ from fsdp_profile.analysis.units.summaries import UnitSummary
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import FsdpProfileError, InputError
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Manifest
+from fsdp_profile.ingest.finalize import convert_run, is_unconverted
+from fsdp_profile.ingest.manifest import Manifest, read_manifest
 
 MAX_COMPARED: Final = 4
 """Runs shown beside each other when nobody chose."""
@@ -240,7 +241,18 @@ def ask(question: Callable[..., Any], ref: RunRef, **arguments: int | None) -> A
     """
     name = f"{question.__module__}.{question.__qualname__}"
     with Damage(ref.label):
+        _convert(str(ref.path), ref.stamp)
         return _answer(name, str(ref.path), ref.stamp, tuple(sorted(arguments.items())), _question=question)
+
+
+@st.cache_data(ttl=60, max_entries=1024, show_spinner="Converting the recording into tables, once")
+def _convert(path: str, _stamp: tuple[int, int]) -> None:
+    """Write the tables of a recording that nobody converted yet."""
+    run_dir = Path(path)
+    if layout.is_run(run_dir):
+        manifest = read_manifest(run_dir)
+        if is_unconverted(run_dir, manifest):
+            convert_run(run_dir, manifest)
 
 
 @st.cache_data(max_entries=256, show_spinner="Reading the run")

@@ -18,6 +18,11 @@ from fsdp_profile.core.schema import CollectiveKind
 from fsdp_profile.export.bundle import bundle_bytes
 
 
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.ENV_CACHE, str(tmp_path / "answers"))
+
+
 @pytest.fixture
 def run(tmp_path):
     found = RunBuilder("kept", path=tmp_path / "kept").rank(0).alloc(at=1, size=4).step(0, 0, 9)

@@ -10,7 +10,7 @@ from fsdp_dashboard.state import Selection
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Model
+from fsdp_profile.ingest.manifest import Manifest, Model, write_manifest
 
 
 @pytest.fixture
@@ -105,3 +105,17 @@ def test_the_overview_of_a_run_reads_no_table_again(opened, make_run, monkeypatc
     for kind in ("markdown", "metric", "caption", "expander"):
         told = [(getattr(e, "value", None), getattr(e, "label", None)) for e in getattr(first, kind)]
         assert told == [(getattr(e, "value", None), getattr(e, "label", None)) for e in getattr(again, kind)]
+
+
+def test_a_recording_that_nobody_converted_is_converted_when_it_is_looked_at(catalogue, tmp_path):
+    run_dir = tmp_path / "runs" / "raw"
+    layout.raw_dir(run_dir, 0).mkdir(parents=True)
+    write_manifest(run_dir, Manifest(name="raw", created="now"))
+    layout.capture_log(run_dir, 0).write_text('{"kind": "rank", "rank": 0, "start_ns": 0}\n')
+    (ref,) = catalogue(run_dir).runs.values()
+    data.facts(ref)
+    assert not layout.table_path(run_dir, 0, "steps").exists()  # the log may still grow
+    os.utime(layout.capture_log(run_dir, 0), (0, 0))
+    data._convert.clear()
+    data.facts(ref)
+    assert layout.table_path(run_dir, 0, "steps").exists()

@@ -10,12 +10,12 @@ from builder import RunBuilder
 
 from fsdp_dashboard.views.ranks.grid_chart import extremes, rank_grid_figure
 from fsdp_profile.analysis import run as runs
-from fsdp_profile.analysis.cache import cached_of_rank, cached_of_run
+from fsdp_profile.analysis.cache import cached_of_run, store_in_run
 from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary, across_summary
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.collectives.timeline import RankWait
 from fsdp_profile.analysis.ranks.grid import Measure, RankGrid
-from fsdp_profile.analysis.ranks.overview import SUMMARY, RankSummary, rank_summaries
+from fsdp_profile.analysis.ranks.overview import SUMMARY, rank_summaries
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core import layout
 from fsdp_profile.core.schema import Ending, Strategy
@@ -47,12 +47,12 @@ def many_ranks(path: Path) -> Run:
                     device_type="cuda", ranks=records, complete=True)  # fmt: skip
     write_manifest(path, told)
     run = load_run(path)
-    # As the launcher of each node keeps them after its ranks ended.
+    # As the launcher of each node stores them after its ranks ended.
     like = {one.rank: one for one in rank_summaries(few)}
     for rank in run.ranks:
         of = like[rank if rank == HIGH else rank % LOCAL]
         mine = replace(of, rank=rank, peak=replace(of.peak, rank=rank))
-        cached_of_rank(run, SUMMARY, RankSummary, rank=rank, compute=lambda mine=mine: mine)
+        store_in_run(run, SUMMARY, mine, rank=rank)
     late = Straggler(rank=LATE, times_last=4, wait_caused_ns=9 * MS, worst_unit=None, worst_unit_late_ns=MS,
                      worst_step=1, worst_step_late_ns=MS)  # fmt: skip
     waits = tuple(RankWait(rank=r, count=4, wait_ns=0 if r == LATE else r, transfer_ns=MS) for r in run.ranks)
