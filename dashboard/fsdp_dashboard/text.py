@@ -10,8 +10,8 @@ from pathlib import Path
 
 from fsdp_dashboard.data import RunFacts
 from fsdp_profile.analysis.collectives.clocks import Alignment
-from fsdp_profile.analysis.collectives.cross_rank import Across
-from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank
+from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary
 from fsdp_profile.analysis.collectives.stragglers import NeverJoined, Straggler
 from fsdp_profile.analysis.collectives.traffic import StepTraffic
@@ -232,7 +232,7 @@ def clocks(clock: Alignment) -> str:
     return f"Clocks against rank {lowest}: {named}{more}; after that {residual}."
 
 
-def matched(found: Across | AcrossSummary) -> str:
+def matched(found: CrossRank | CrossRankSummary) -> str:
     """How many collectives were matched across ranks, and why the others were not."""
     whole = found.num_matched + found.num_unmatched
     why = "; ".join(f"{count:,} not: {reason}" for reason, count in found.unmatched.items())

@@ -16,7 +16,7 @@ from fsdp_dashboard.views.collectives.charts import (
     timeline_figure,
 )
 from fsdp_dashboard.views.ranks.charts import waits_figure
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.timeline import RankWait, StepTotal, collective_calls, step_calls
 from fsdp_profile.core.schema import CollectiveKind, Phase
 
@@ -42,8 +42,8 @@ def small():
 
 
 def step_of(run, *, rank=0, step=0):
-    across = across_ranks(run)
-    return step_calls(run, across, collective_calls(run, across, rank=rank), rank=rank, step=step)
+    matches = cross_rank(run)
+    return step_calls(run, matches, collective_calls(run, matches, rank=rank), rank=rank, step=step)
 
 
 def trace(figure, name):

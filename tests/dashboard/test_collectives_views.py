@@ -7,7 +7,7 @@ from builder import RunBuilder
 
 from fsdp_dashboard.text import clocks, code, left_out, traffic
 from fsdp_profile.analysis.collectives.clocks import Alignment
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.collectives.traffic import StepTraffic, step_traffic
 from fsdp_profile.analysis.run import load_run
@@ -77,11 +77,11 @@ def test_the_sentence_and_the_totals_are_those_of_show_json(opened, name):
 
 def test_all_ranks_have_the_bandwidths_of_show_json(opened):
     run = sample("gpt-hsdp-4ranks")
-    across = run_summary(run)["across_ranks"]["by_kind"]
+    matches = run_summary(run)["across_ranks"]["by_kind"]
     app = opened(run.path, page="collectives", rank="all")
     assert app.selectbox(key="rank").value == "all"
     kinds = table(app, "kind").set_index("kind")
-    for kind, numbers in across.items():
+    for kind, numbers in matches.items():
         assert kinds.loc[kind, "busbw (GB/s)"] == pytest.approx(numbers["busbw_bytes_per_s"] / 1e9, abs=5e-4)
     assert sorted(table(app, "group")["group"]) == [
         "mesh_replicate 1, 2 ranks",
@@ -235,28 +235,28 @@ def test_what_is_not_drawn_is_counted():
 @pytest.mark.parametrize("name", SAMPLES)
 def test_ranks_say_who_was_late_as_show_json_does(opened, name):
     run = sample(name)
-    across = run_summary(run)["across_ranks"]
+    matches = run_summary(run)["across_ranks"]
     app = opened(run.path, page="ranks")
-    worst = across["stragglers"][0]
+    worst = matches["stragglers"][0]
     assert (
-        f"Rank {worst['rank']} came last in **{worst['times_last']} of {across['matched']}** matched collectives and "
+        f"Rank {worst['rank']} came last in **{worst['times_last']} of {matches['matched']}** matched collectives and "
         f"made the others wait **{ns_text(worst['wait_caused_ns'])}** in sum" in said(app)
     )
     rows = app.dataframe[2].value.to_dict("records")
     assert [(r["rank"], r["times last"], r["worst step"]) for r in rows] == [
-        (s["rank"], s["times_last"], s["worst_step"]) for s in across["stragglers"]
+        (s["rank"], s["times_last"], s["worst_step"]) for s in matches["stragglers"]
     ]
-    for row, late in zip(rows, across["stragglers"], strict=True):
+    for row, late in zip(rows, matches["stragglers"], strict=True):
         assert row["wait caused (ms)"] == ms(late["wait_caused_ns"])
         assert row["late in that unit (ms)"] == ms(late["worst_unit_late_ns"])
         assert row["mostly busy with"] == {None: "(no unit at work)", "": "(root)"}.get(
             late["worst_unit"], late["worst_unit"]
         )
     waits = app.dataframe[1].value
-    whole = sum(kind["wait_ns"] for kind in across["by_kind"].values())
+    whole = sum(kind["wait_ns"] for kind in matches["by_kind"].values())
     assert waits["waited (ms)"].sum() == pytest.approx(whole / 1e6, abs=0.005)
-    assert f"{across['matched']} of {across['matched']} collectives were matched across ranks." in captions(app)
-    assert f"agree within {ns_text(across['clock']['residual_ns'])} (median)" in captions(app)
+    assert f"{matches['matched']} of {matches['matched']} collectives were matched across ranks." in captions(app)
+    assert f"agree within {ns_text(matches['clock']['residual_ns'])} (median)" in captions(app)
 
 
 def late_and_lost(path):
@@ -272,7 +272,7 @@ def late_and_lost(path):
 
 def test_a_collective_that_a_rank_never_joined_is_named_and_its_names_stay_text(opened, tmp_path):
     run = late_and_lost(tmp_path / "lost")
-    (lost,) = across_ranks(run).never_joined
+    (lost,) = cross_rank(run).never_joined
     assert (lost.rank, lost.index) == (1, 2)
     app = opened(run.path, page="ranks")
     group = code(f"7 {HOSTILE}")

@@ -1,11 +1,11 @@
 from builder import RunBuilder
 from render.terminal.samples import printed
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary, KindTotal
 from fsdp_profile.analysis.collectives.traffic import StepTraffic
 from fsdp_profile.core.schema import CollectiveKind
-from fsdp_profile.render.terminal.collectives import across_report, collectives_report
+from fsdp_profile.render.terminal.collectives import collectives_report, cross_rank_report
 from fsdp_profile.render.terminal.ranks import stragglers_report
 
 US = 1_000
@@ -52,12 +52,12 @@ def across_run(path, **values):
             start = 100 * US * number + (40 * US if rank == 1 and number < 2 else 0)
             end = 100 * US * number + 60 * US
             b.collective(CollectiveKind.ALL_GATHER, start, end, unit=0, group="0", group_size=3, size_bytes=3 << 20)
-    return across_ranks(b.set(**values).build())
+    return cross_rank(b.set(**values).build())
 
 
 def test_wait_and_transfer_are_told_apart_and_what_was_missed_is_named(tmp_path):
     found = across_run(tmp_path)
-    assert [line.rstrip() for line in printed(across_report(found), width=100).splitlines()] == [
+    assert [line.rstrip() for line in printed(cross_rank_report(found), width=100).splitlines()] == [
         "Across ranks  waits summed over ranks, transfers from the last start on",
         "kind        matched      wait  transfer  median bus bandwidth",
         "─────────────────────────────────────────────────────────────",
@@ -81,6 +81,6 @@ def test_the_last_to_come_are_ranked(tmp_path):
 
 
 def test_one_rank_has_nobody_to_wait_for(tmp_path):
-    found = across_ranks(RunBuilder(path=tmp_path / "run").collective(CollectiveKind.ALL_GATHER, 0, 9).build())
-    assert across_report(found) is None
+    found = cross_rank(RunBuilder(path=tmp_path / "run").collective(CollectiveKind.ALL_GATHER, 0, 9).build())
+    assert cross_rank_report(found) is None
     assert stragglers_report(found) is None

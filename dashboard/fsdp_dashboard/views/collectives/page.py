@@ -60,7 +60,7 @@ def timeline(ref: RunRef, *, rank: int | None, step: int) -> None:
     if missing:
         st.caption(missing)
     if rank is None:
-        st.caption(text.clocks(data_collectives.across(ref).clock))
+        st.caption(text.clocks(data_collectives.cross_rank(ref).clock))
 
 
 def time_by_step(ref: RunRef, *, rank: int) -> None:

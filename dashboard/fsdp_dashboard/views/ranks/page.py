@@ -39,7 +39,7 @@ def page() -> None:
                 with right:
                     step_times(ref, run, max_ns)
             widgets.table(tables.ranks_table(run.ranks), key=f"ranks {ref.label}")
-            across(ref, max_wait_ns, is_drawn=len(run.ranks) <= data_ranks.MANY)
+            waits(ref, max_wait_ns, is_drawn=len(run.ranks) <= data_ranks.MANY)
 
 
 def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
@@ -54,10 +54,10 @@ def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
         widgets.not_recorded("Step times", ref.label, "no step was completed")
 
 
-def across(ref: RunRef, max_ns: int, *, is_drawn: bool) -> None:
+def waits(ref: RunRef, max_ns: int, *, is_drawn: bool) -> None:
     """Who came last to the collectives, who never came, and what was wait and what transfer."""
     widgets.section("Waiting for each other")
-    found = data_ranks.across(ref)
+    found = data_ranks.cross_rank(ref)
     if found.is_single_rank:
         widgets.not_recorded("Waits", ref.label, "one rank only: there is no other to compare with")
         return

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.why_not_smaller import why_not_smaller
@@ -249,7 +249,7 @@ def _collectives(page: RunPage) -> str:
         )
         for step, b in list(step_breakdowns(page.run, rank=rank).items())[:MAX_ROWS]
     ]
-    across = across_ranks(page.run)
+    matches = cross_rank(page.run)
     late = [
         (
             f"rank {s.rank}",
@@ -257,9 +257,9 @@ def _collectives(page: RunPage) -> str:
             ns_text(s.wait_caused_ns),
             unit_text(s.worst_unit) if s.worst_unit is not None else "",
         )
-        for s in across.stragglers[:MAX_ROWS]
+        for s in matches.stragglers[:MAX_ROWS]
     ]
-    matched = f"{across.num_matched:,} collectives matched across ranks, {across.num_unmatched:,} not."
+    matched = f"{matches.num_matched:,} collectives matched across ranks, {matches.num_unmatched:,} not."
     return (
         _titled(f"Collectives, rank {rank}", table(("kind", "calls", "bytes", "time", "exposed"), kinds))
         + _titled("Time by step", table(("step", "whole", "compute", "exposed", "overlapped", "idle"), steps))

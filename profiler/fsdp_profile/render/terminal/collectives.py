@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from fsdp_profile.analysis.collectives.clocks import Alignment
-from fsdp_profile.analysis.collectives.cross_rank import Across, by_kind
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank, by_kind
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary
 from fsdp_profile.analysis.collectives.stragglers import NeverJoined
 from fsdp_profile.analysis.collectives.timeline import CallTotal
@@ -93,7 +93,7 @@ def _exposed(found: CollectiveSummary) -> str:
     return f"{ns_text(found.exposed_ns)} ({ratio_text(ratio)}) with no compute beside it"
 
 
-def across_report(found: Across | None) -> RenderableType | None:
+def cross_rank_report(found: CrossRank | None) -> RenderableType | None:
     """Matched collectives of all ranks by kind, and what was not matched; None where one rank is all there is."""
     if found is None or found.num_matched + found.num_unmatched == 0 or found.is_single_rank:
         return None

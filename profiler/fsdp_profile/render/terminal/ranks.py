@@ -7,7 +7,7 @@ from typing import Final
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fsdp_profile.analysis.collectives.cross_rank import Across
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.analysis.run import Run
@@ -46,14 +46,14 @@ def rank_peaks(ranks: Sequence[RankSummary]) -> RenderableType | None:
     return Group(title, spread_rows, Text(), note(f"the worst {WORST} of {len(known)}"), _peaks(worst))
 
 
-def ranks_report(ranks: Sequence[RankSummary], across: Across | None = None) -> RenderableType:
+def ranks_report(ranks: Sequence[RankSummary], matches: CrossRank | None = None) -> RenderableType:
     """All ranks: their peaks, their processes, and who made the others wait."""
     processes = Group(heading("Processes", "step time: the median after the first step"), _processes(ranks))
     peaks = Group(heading("Peaks", "over the training steps"), _peaks(ranks))
-    return sections([peaks, processes, stragglers_report(across)])
+    return sections([peaks, processes, stragglers_report(matches)])
 
 
-def stragglers_report(found: Across | None) -> RenderableType | None:
+def stragglers_report(found: CrossRank | None) -> RenderableType | None:
     """Ranks that came last, the one that cost most first; None where nothing was matched or missed."""
     if found is None or not (found.num_matched or found.never_joined) or found.is_single_rank:
         return None
