@@ -10,7 +10,7 @@ from builder import RunBuilder
 
 from fsdp_dashboard.views.ranks.grid_chart import extremes, rank_grid_figure
 from fsdp_profile.analysis import run as runs
-from fsdp_profile.analysis.cache import cached_of_rank, cached_of_run
+from fsdp_profile.analysis.cache import ENV_CACHE, cached_of_rank, cached_of_run
 from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary, cross_rank_summary
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.collectives.timeline import RankWait
@@ -62,8 +62,19 @@ def many_ranks(path: Path) -> Run:
 
 
 @pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    return many_ranks(tmp_path_factory.mktemp("runs") / "many")
+def recorded(tmp_path_factory):
+    """The run and the folder of its cached answers, made once for all tests."""
+    folder = tmp_path_factory.mktemp("many")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ENV_CACHE, str(folder / "answers"))
+        return many_ranks(folder / "runs" / "many"), folder / "answers"
+
+
+@pytest.fixture
+def many(recorded, monkeypatch):
+    run, answers = recorded
+    monkeypatch.setenv(ENV_CACHE, str(answers))
+    return run
 
 
 def shown(app):
@@ -81,7 +92,7 @@ def test_1024_ranks_are_one_picture_made_of_their_summaries(opened, many, monkey
     assert heat["customdata"][HIGH % LOCAL][HIGH // LOCAL] == "<b>rank 77</b>, node009<br>305.00 MiB"
     assert app.caption[0].value == "peak, allocated: 305.00 MiB on rank 77, the highest, 100.00 MiB on rank 0."
     assert len(app.dataframe[0].value) == RANKS
-    assert "Rank 513 came last in **4 of 4** matched collectives" in app.markdown[2].value
+    assert "**Rank 513** came last in 4 of 4 matched collectives" in app.markdown[2].value
 
 
 def test_the_measure_is_chosen_and_in_the_link(opened, many, monkeypatch):

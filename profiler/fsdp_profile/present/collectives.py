@@ -143,9 +143,9 @@ def overlap_table(found: Mapping[int, CollectiveSummary | None]) -> Table:
         "Collectives and compute",
         [
             column("rank", Unit.COUNT, list(found)),
-            column("collectives", Unit.NS, [m and m.total_ns for m in mine]),
-            column("exposed", Unit.NS, [m and m.exposed_ns for m in mine]),
-            column("overlapped", Unit.NS, [m and m.overlapped_ns for m in mine]),
+            column("collectives", Unit.NS, [m.total_ns if m else None for m in mine]),
+            column("exposed", Unit.NS, [m.exposed_ns if m else None for m in mine]),
+            column("overlapped", Unit.NS, [m.overlapped_ns if m else None for m in mine]),
             column("overlapped", Unit.RATIO, shares),
         ],
         note="over the training steps; what runs at the same time counts once",

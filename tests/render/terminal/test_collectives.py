@@ -29,8 +29,8 @@ def test_kinds_come_longest_first_and_the_exposed_share_is_of_the_whole():
         "reduce-scatter      3      2.00 KiB  4.00 ms  not recorded",
         "all-gather      1,200  not recorded  1.00 ms  not recorded",
         "",
-        "- 1.00 ms of 4.00 ms of collective time was not hidden behind compute (25.0 %), over the training steps of rank "
-        "1. Calls",
+        "- 1.00 ms of 4.00 ms of collective time was not hidden behind compute (25.0 %), over the training steps of "
+        "rank 1. Calls",
         "  that run at the same time count once.",
         "- Rank 1 sends 2.00 KiB per step if each collective runs as a ring (estimate); the whole arrays hold 4.00 KiB "
         "(median of",

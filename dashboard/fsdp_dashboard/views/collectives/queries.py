@@ -1,4 +1,4 @@
-"""The doorway's part on collectives: of one rank, and across ranks. Cached and guarded as data.py is."""
+"""Queries of the Collectives page: collectives of one rank, and those of all ranks matched; cached like data.py."""
 
 from collections.abc import Sequence
 
@@ -82,17 +82,17 @@ def by_kind(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
 
 
 def by_group(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
-    """The same of each process group."""
+    """Sums over the calls of each process group."""
     return call_totals(_calls(ref, rank), BY_GROUP)
 
 
 def by_unit(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
-    """The same of each unit."""
+    """Sums over the calls of each unit."""
     return call_totals(_calls(ref, rank), BY_UNIT)
 
 
 def by_rank(ref: RunRef) -> list[CallTotal]:
-    """The same of each rank."""
+    """Sums over the calls of each rank."""
     return call_totals(_calls(ref, None), BY_RANK)
 
 

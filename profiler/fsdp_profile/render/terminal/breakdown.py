@@ -1,9 +1,8 @@
 """Where the time of a rank's device went, step by step, and what its collectives cost in each direction."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-import pyarrow as pa
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -23,6 +22,6 @@ def breakdown_report(found: Mapping[int, TimeBreakdown], *, rank: int) -> Render
     return Group(grid, Text(), note(meaning(found.values()))) if grid else None
 
 
-def directions_report(rows: pa.Table, *, rank: int) -> RenderableType | None:
+def directions_report(rows: Any, *, rank: int) -> RenderableType | None:
     """Collectives by step, phase and kind (rows of `exposed_by_step`); None without any."""
     return table_grid(directions_table(rows, rank=rank, max_steps=MAX_STEPS))
