@@ -14,15 +14,11 @@ from fsdp_dashboard.data import RunFacts
 from fsdp_dashboard.text import receipt_facts
 from fsdp_profile.analysis.compare.peaks import Comparison
 from fsdp_profile.analysis.memory.ledger import Peak
-from fsdp_profile.analysis.ranks.overview import RankSummary
-from fsdp_profile.analysis.units.in_flight import InFlight
-from fsdp_profile.analysis.units.summaries import UnitSummary
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
-from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Ending
+from fsdp_profile.core.schema import NO_UNIT, NOT_FREED, SETUP_STEP, TEARDOWN_STEP
 
 _DECIMALS = 3
-PREFETCHED = "yes, by whom is not recorded"
 
 
 def composition_table(peak: Peak) -> pa.Table:
@@ -85,102 +81,12 @@ def blocks_table(blocks: pa.Table, names: dict[int, str]) -> pa.Table:
     )
 
 
-def units_table(units: Sequence[UnitSummary]) -> pa.Table:
-    """One row per unit; bytes in one unit, times in ms over all complete steps."""
-    scale = byte_scale(max((u.unsharded_bytes for u in units), default=0))
-    return pa.table(
-        {
-            "unit": [unit_text(u.name) for u in units],
-            "parameters": [u.numel for u in units],
-            f"sharded ({scale.name})": size_cells([u.sharded_bytes for u in units], scale),
-            f"unsharded ({scale.name})": size_cells([u.unsharded_bytes for u in units], scale),
-            "over ranks": [u.shard_size for u in units],
-            "gathers": [u.num_gathers for u in units],
-            "reshards": [u.num_reshards for u in units],
-            "gathered (ms)": ms_cells([u.gathered_ns for u in units]),
-            "all-gather (ms)": ms_cells([u.all_gather_ns for u in units]),
-            "reduction (ms)": ms_cells([u.reduce_scatter_ns for u in units]),
-            "exposed (ms)": ms_cells([u.exposed_ns for u in units]),
-        }
-    )
-
-
-def in_flight_table(found: Sequence[InFlight]) -> pa.Table:
-    """The most that was gathered at once, one row per phase."""
-    scale = byte_scale(max((f.gathered_bytes for f in found), default=0))
-    return pa.table(
-        {
-            "phase": [f.phase for f in found],
-            "units": [f.max_gathered for f in found],
-            f"bytes ({scale.name})": size_cells([f.gathered_bytes for f in found], scale),
-            "ahead": [f.max_ahead for f in found],
-            f"bytes ahead ({scale.name})": size_cells([f.ahead_bytes for f in found], scale),
-            f"held ({scale.name})": size_cells([f.held_bytes for f in found], scale),
-            "units then": [", ".join(map(unit_text, f.units)) for f in found],
-        }
-    )
-
-
-def gathers_table(gathers: pa.Table, *, start_ns: int) -> pa.Table:
-    """The gathers of a step that begins at `start_ns`, by time."""
-    issue, use, end, sizes = (
-        gathers.column(name).to_pylist() for name in ("issue_ns", "use_ns", "end_ns", "size_bytes")
-    )
-    scale = byte_scale(max(sizes, default=0))
-    told = zip(gathers.column("prefetched").to_pylist(), gathers.column("prefetch").to_pylist(), strict=True)
-    return pa.table(
-        {
-            "unit": [unit_text(name) for name in gathers.column("name").to_pylist()],
-            "phase": gathers.column("phase").to_pylist(),
-            "prefetch": [(by or PREFETCHED) if is_ahead else "no" for is_ahead, by in told],
-            "issued (ms)": ms_cells([at - start_ns for at in issue]),
-            "ahead (ms)": ms_cells([None if at is None else at - begun for at, begun in zip(use, issue, strict=True)]),
-            "resharded (ms)": ms_cells([at - start_ns for at in end]),
-            "gathered (ms)": ms_cells([at - begun for at, begun in zip(end, issue, strict=True)]),
-            f"bytes ({scale.name})": size_cells(sizes, scale),
-        }
-    )
-
-
-def ranks_table(ranks: Sequence[RankSummary]) -> pa.Table:
-    """One row per rank: its peaks, its steps and how it ended."""
-    sizes = [(r.peak.allocated_bytes if r.peak else None) for r in ranks]
-    scale = byte_scale(max((s for s in sizes if s is not None), default=0))
-    records = [r.record for r in ranks]
-    return pa.table(
-        {
-            "rank": [r.rank for r in ranks],
-            f"peak ({scale.name})": size_cells(sizes, scale),
-            f"set-up peak ({scale.name})": size_cells([r.setup_peak_bytes for r in ranks], scale),
-            f"reserved peak ({scale.name})": size_cells([r.reserved_peak_bytes for r in ranks], scale),
-            f"device used ({scale.name})": size_cells([r.device_used_peak_bytes for r in ranks], scale),
-            f"host RSS ({scale.name})": size_cells([r.host_rss_peak_bytes for r in ranks], scale),
-            "complete steps": [r.num_steps for r in ranks],
-            "median step (ms)": ms_cells([r.median_step_ns for r in ranks]),
-            "ending": [ending_text(r.ending) if r else None for r in records],
-            "exit code": pa.array([r.exit_code if r else None for r in records], pa.int64()),
-            "message": [r.message if r else None for r in records],
-            "host": [r.host if r else None for r in records],
-            "device": [r.device if r else None for r in records],
-        }
-    )
-
-
-def ending_text(ending: Ending) -> str:
-    """How a process ended; files that were recorded elsewhere do not tell.
-
-    >>> ending_text(Ending.COMPLETED), ending_text(Ending.IMPORTED)
-    ('COMPLETED', 'not told: imported')
-    """
-    return "not told: imported" if ending is Ending.IMPORTED else str(ending)
-
-
 def _facts(run: RunFacts) -> list[tuple[str, str]]:
     manifest, model = run.manifest, run.manifest.model
     dtypes = ", ".join(model.dtypes)
     total = manifest.device_total_bytes
     device = manifest.device_name or manifest.device_type
-    endings = sorted({ending_text(r.ending) for r in manifest.ranks})
+    endings = sorted({r.ending.label for r in manifest.ranks})
     return [
         ("run", run.label),
         ("strategy", manifest.strategy_detail or str(manifest.strategy)),

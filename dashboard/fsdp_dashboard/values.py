@@ -42,7 +42,7 @@ def _column(column: Column) -> tuple[str, pa.Array]:
         return f"{column.label} (ms)", pa.array(
             [None if v is None else round(int(v) / 1e6, _DECIMALS) for v in column.values], pa.float64()
         )
-    if column.unit is Unit.RATIO:
+    if column.unit in (Unit.RATIO, Unit.FINE_RATIO):
         return f"{column.label} (%)", pa.array(
             [None if v is None else round(float(v) * 100, _DECIMALS) for v in column.values], pa.float64()
         )
@@ -50,4 +50,5 @@ def _column(column: Column) -> tuple[str, pa.Array]:
         return f"{column.label} (GB/s)", pa.array(
             [None if v is None else round(float(v) / 1e9, _DECIMALS) for v in column.values], pa.float64()
         )
-    return column.label, pa.array(list(column.values))
+    cells = pa.array(list(column.values))
+    return column.label, cells.cast(pa.int64()) if column.is_number and pa.types.is_null(cells.type) else cells

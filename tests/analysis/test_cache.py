@@ -7,7 +7,7 @@ from builder import RunBuilder
 
 from fsdp_profile.analysis import cache
 from fsdp_profile.analysis.collectives import cross_rank_summary
-from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
+from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary
 from fsdp_profile.analysis.findings.questions import answers
 from fsdp_profile.analysis.ranks import overview as ranks
 from fsdp_profile.analysis.ranks.overview import rank_summaries, store_summaries
@@ -46,10 +46,10 @@ def asked(monkeypatch):
 
 
 def test_what_is_read_back_is_what_was_computed(run, asked):
-    first = rank_summaries(run), cross_rank_summary.across_summary(run), answers(run)
+    first = rank_summaries(run), cross_rank_summary.cross_rank_summary(run), answers(run)
     assert asked == ["ranks", "ranks", "collectives"]
     again = load_run(run.path)
-    assert (rank_summaries(again), cross_rank_summary.across_summary(again), answers(again)) == first
+    assert (rank_summaries(again), cross_rank_summary.cross_rank_summary(again), answers(again)) == first
     assert len(asked) == 3
     assert first[0][0].peak.allocated_bytes == 4
     assert [(w.rank, w.wait_ns) for w in first[1].waits] == [(0, 2), (1, 0)]
@@ -122,6 +122,6 @@ def test_of_a_bundle_nothing_is_cached_and_it_holds_no_cached_answer(run, tmp_pa
     path.write_bytes(bundle_bytes(run))
     shutil.rmtree(run.path)
     assert rank_summaries(load_run(path)) == first
-    assert isinstance(cross_rank_summary.across_summary(load_run(path)), AcrossSummary)
+    assert isinstance(cross_rank_summary.cross_rank_summary(load_run(path)), CrossRankSummary)
     assert [p.name for p in path.parent.iterdir()] == ["one.fsdpz"]
     assert b"summary.json" not in path.read_bytes()

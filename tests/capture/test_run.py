@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from recording import SCRIPTS, fsdp_profile, torchrun
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.capture.writer import RawWriter
@@ -86,7 +86,7 @@ def test_exit_codes_are_the_scripts_own(tmp_path: Path, end: str, code: int, end
     }[end]  # fmt: skip
     if end == "kill":  # the other rank wrote its last window: it waits for what rank 1 never joined
         assert not any("rank 0: its process was killed" in line for line in run.manifest.warnings)
-        [lost] = across_ranks(run).never_joined
+        [lost] = cross_rank(run).never_joined
         assert (lost.rank, lost.step, lost.num_more) == (1, 2, 0)
 
 

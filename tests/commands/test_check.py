@@ -64,8 +64,8 @@ def test_the_page_names_what_failed_first(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "gpt-fsdp2-no-reshard-2ranks  11 of 30 checks failed against gpt-fsdp2-2ranks" in text
-    assert "BREACH  unit layers.0 is gathered 1x a step, against 2x" in text
-    assert text.index("BREACH  unit layers.3") < text.index("ok      UNKNOWN 0.0 % of the peak")
+    assert "breach  unit layers.0 is gathered 1x a step, against 2x" in text
+    assert text.index("breach  unit layers.3") < text.index("ok      UNKNOWN 0.0 % of the peak")
     assert text.rstrip().endswith("and 18 more that hold: categories, units, communicators")
 
 
@@ -109,7 +109,7 @@ def test_junit_and_markdown_tell_the_same_and_names_stay_text(capsys, tmp_path):
     text = markdown.read_text()
     assert text.startswith("### :x: fsdp-profile check: &lt;b&gt;\\|&#64;me \\`x\\` \\[y\\]\\(http:&#47;/z\\)\\\\x1b")
     assert "<b>" not in text and "@me" not in text and "](http" not in text
-    assert re.search(r"^\| baseline/peak \| BREACH \| 4.00 MiB \| 1.00 MiB \| 1.06 MiB \|", text, re.M)
+    assert re.search(r"^\| baseline/peak \| breach \| 4.00 MiB \| 1.00 MiB \| 1.06 MiB \|", text, re.M)
     assert main([*words[:4], "--markdown", "-"]) == 1
     assert capsys.readouterr().out == text
 

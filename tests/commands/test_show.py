@@ -65,9 +65,9 @@ def test_a_failed_run_names_the_ranks_and_why_in_red(capsys, monkeypatch, tmp_pa
     text = shown(capsys, run.path)
     for line in (
         "NOT COMPLETE",
-        "rank 0: SIGNAL, exit code -15 (SIGTERM)",
-        "rank 1: EXCEPTION, exit code 1 (RuntimeError: out of memory)",
-        "1 of 3 ranks left no record",
+        "Rank 0 was killed by a signal, exit code -15: SIGTERM",
+        "Rank 1 raised an exception that was not caught, exit code 1: RuntimeError: out of memory",
+        "1 of 3 ranks left no record.",
     ):
         assert f"\x1b[1;31m{line}" in text
 
@@ -129,7 +129,7 @@ def test_sixteen_ranks_are_listed_and_more_are_summed_up(capsys, tmp_path):
         return b.build().path
 
     text = shown(capsys, run_of(16))
-    assert [line.split()[:2] for line in text.splitlines() if "FORWARD  -" in line] == [
+    assert [line.split()[:2] for line in text.splitlines() if "forward  (no active unit)" in line] == [
         [str(rank), f"{rank + 1}.00"] for rank in range(16)
     ]
     lines = shown(capsys, run_of(17)).splitlines()
@@ -138,7 +138,7 @@ def test_sixteen_ranks_are_listed_and_more_are_summed_up(capsys, tmp_path):
         ["median", "9.00", "MiB"],
         ["maximum", "17.00", "MiB"],
     ]
-    assert [line.split()[0] for line in lines if "FORWARD  -" in line] == ["16", "15", "14", "13", "12"]
+    assert [line.split()[0] for line in lines if "forward  (no active unit)" in line] == ["16", "15", "14", "13", "12"]
 
 
 def test_equal_ranks_take_one_line(capsys, tmp_path):
@@ -469,7 +469,7 @@ def test_a_rank_whose_folder_is_gone_is_missed(capsys, tmp_path):
     for section in ([], ["ranks"]):
         assert main(["show", str(path), *section]) == 0
         said = "".join(capsys.readouterr().out.split())
-        assert f"rank1recordedtoo,andwhatitrecordedisnotin{path}" in said
+        assert f"Rank1recordedtoo,butitsfolderisnotin{path}" in said
 
 
 def test_what_recording_cost_is_not_told_of_an_imported_run(capsys, tmp_path):

@@ -45,8 +45,8 @@ def test_each_question_has_its_answer_and_its_page():
         ("compare", "It saves **1**. Divided over 4 ranks, states take **6.00 MiB** less on each; gathered parameters "
                     "and buffers take **1.00 MiB** back, and activations (6.00 MiB) are not divided."),
         ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) had no compute beside it, over 1 step of rank 1."),
-        ("ranks", "**Rank 2** came last in 3 of 4 matched collectives; the others waited **5.00 ms** for it in sum, "
-                  "mostly busy with `(root)`."),
+        ("ranks", "**Rank 2** came last in 3 of 4 matched collectives, and the other ranks waited **5.00 ms** for it "
+                  "in total; its slowest unit was `(root)`."),
     ]  # fmt: skip
     assert [one.page for one in told(FOUND, FSDP2, saved=None, num_ranks=4)][2] == "whatif"
 
@@ -54,8 +54,8 @@ def test_each_question_has_its_answer_and_its_page():
 def test_no_rank_is_blamed_where_another_is_nearly_as_late():
     other = replace(FOUND.late, rank=0, times_last=1, wait_caused_ns=3 * MS)
     assert late(replace(FOUND, next_late=other), 4) == (
-        "**No rank stands out**: of 4 matched collectives rank 2 came last in 3 (5.00 ms waited for it), rank 0 in 1 "
-        "(3.00 ms)."
+        "**No rank stands out** in 4 matched collectives: rank 2 came last in 3 (5.00 ms of waiting); rank 0 came last "
+        "in 1 (3.00 ms of waiting)."
     )
     assert late(replace(FOUND, next_late=replace(other, wait_caused_ns=2 * MS)), 4).startswith("**Rank 2** came last")
 
@@ -70,7 +70,7 @@ def test_what_was_not_recorded_says_so():
         "All-gathers of rank 0 took **1.00 ms**; how much of it was exposed is **not recorded**: no kernels or "
         "operators were."
     )
-    assert late(BARE, 2) == "**Not recorded**: no collective could be matched across the ranks."
+    assert late(BARE, 2) == "**Not recorded**: no collective could be matched between the ranks."
 
 
 def test_what_is_nothing_is_none():
@@ -78,5 +78,7 @@ def test_what_is_nothing_is_none():
     assert unsharded(replace(FOUND, sharding=None), DDP).startswith("**None is sharded**: under DDP")
     assert sharding(None, DDP, None).startswith("This run is DDP: what sharded runs are measured against.")
     assert exposed(None, DDP) == "**None**: DDP gathers nothing."
-    assert late(replace(FOUND, late=None), 2) == "**None**: all ranks came at once to all 4 matched collectives."
+    assert late(replace(FOUND, late=None), 2) == (
+        "**No rank was late**: all ranks reached each of the 4 matched collectives together."
+    )
     assert late(replace(BARE, is_single_rank=True), 1) == "One rank only: there is no other to wait for."

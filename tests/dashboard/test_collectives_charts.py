@@ -10,13 +10,13 @@ from fsdp_dashboard.charts.palette import COLLECTIVE_COLOURS
 from fsdp_dashboard.views.collectives.charts import (
     MAX_BARS,
     MAX_LANES,
-    MAX_STRETCHES,
+    MAX_WINDOWS,
     OVERLAPPED_OPACITY,
     steps_figure,
     timeline_figure,
 )
 from fsdp_dashboard.views.ranks.charts import waits_figure
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.timeline import RankWait, StepTotal, collective_calls, step_calls
 from fsdp_profile.core.schema import CollectiveKind, Phase
 
@@ -42,8 +42,8 @@ def small():
 
 
 def step_of(run, *, rank=0, step=0):
-    across = across_ranks(run)
-    return step_calls(run, across, collective_calls(run, across, rank=rank), rank=rank, step=step)
+    matches = cross_rank(run)
+    return step_calls(run, matches, collective_calls(run, matches, rank=rank), rank=rank, step=step)
 
 
 def trace(figure, name):
@@ -62,11 +62,11 @@ def valid(figure):
 
 def test_each_kind_has_its_lane_and_colour_and_overlapping_calls_a_lane_each():
     figure = valid(timeline_figure(step_of(small().build())))
-    assert bars(trace(figure, "ALL_GATHER")) == [(0, 2.0, 4.0), (1, 5.0, 3.0)]
-    assert bars(trace(figure, "REDUCE_SCATTER")) == [(2, 12.0, 2.0)]
-    assert figure["layout"]["yaxis"]["ticktext"] == ["ALL_GATHER", "", "REDUCE_SCATTER"]
-    assert trace(figure, "ALL_GATHER")["marker"]["color"] == COLLECTIVE_COLOURS[GATHER]
-    assert figure["layout"]["meta"] == {"calls_left_out": 0, "stretches_left_out": 0}
+    assert bars(trace(figure, "all-gather")) == [(0, 2.0, 4.0), (1, 5.0, 3.0)]
+    assert bars(trace(figure, "reduce-scatter")) == [(2, 12.0, 2.0)]
+    assert figure["layout"]["yaxis"]["ticktext"] == ["all-gather", "", "reduce-scatter"]
+    assert trace(figure, "all-gather")["marker"]["color"] == COLLECTIVE_COLOURS[GATHER]
+    assert figure["layout"]["meta"] == {"calls_left_out": 0, "windows_left_out": 0}
 
 
 def test_the_exposed_part_of_a_bar_is_hatched_in_its_full_colour():
@@ -76,28 +76,28 @@ def test_the_exposed_part_of_a_bar_is_hatched_in_its_full_colour():
     gather, reduce = COLLECTIVE_COLOURS[GATHER], COLLECTIVE_COLOURS[REDUCE]
     assert exposed["marker"]["color"] == [gather, gather, gather, reduce]
     assert exposed["marker"]["pattern"]["shape"] == "/"
-    assert trace(figure, "ALL_GATHER")["opacity"] == OVERLAPPED_OPACITY
+    assert trace(figure, "all-gather")["opacity"] == OVERLAPPED_OPACITY
     assert "repeating-linear-gradient" in legend_html(figure)
 
 
 def test_without_compute_the_bars_are_plain():
     figure = valid(timeline_figure(step_of(RunBuilder().step(0, 0, 9 * MS).collective(GATHER, MS, 2 * MS).build())))
-    assert [t["name"] for t in figure["data"]] == ["ALL_GATHER"]
-    assert trace(figure, "ALL_GATHER")["opacity"] == 1
+    assert [t["name"] for t in figure["data"]] == ["all-gather"]
+    assert trace(figure, "all-gather")["opacity"] == 1
 
 
 def test_hovering_tells_what_was_recorded_and_nothing_else():
-    first, second = trace(timeline_figure(step_of(small().build())), "ALL_GATHER")["customdata"]
+    first, second = trace(timeline_figure(step_of(small().build())), "all-gather")["customdata"]
     assert first.split("<br>") == [
-        "<b>ALL_GATHER</b>, unit layers.0",
-        "rank 0, FORWARD, at 2.000 ms, for 4.00 ms",
+        "<b>all-gather</b>, unit layers.0",
+        "rank 0, forward, at 2.000 ms, for 4.00 ms",
         "bytes 2.00 KiB of float32",
         "group default_pg 0, 2 ranks, sequence 3",
         "exposed 3.00 ms (75.0 %)",
     ]
     assert second.split("<br>")[:4] == [
-        "<b>ALL_GATHER</b>, no unit",
-        "rank 0, FORWARD, at 5.000 ms, for 3.00 ms",
+        "<b>all-gather</b>, no unit",
+        "rank 0, forward, at 5.000 ms, for 3.00 ms",
         "bytes not recorded",
         "group name not recorded",
     ]
@@ -110,12 +110,12 @@ def test_all_ranks_have_a_lane_per_rank_and_kind_with_wait_transfer_and_bandwidt
         run.collective(GATHER, start, 10 * MS, size_bytes=6_000_000).collective(REDUCE, 20 * MS, 22 * MS)
     figure = valid(timeline_figure(step_of(run.build(), rank=None)))
     assert figure["layout"]["yaxis"]["ticktext"] == [
-        "0 · ALL_GATHER",
-        "0 · REDUCE_SCATTER",
-        "1 · ALL_GATHER",
-        "1 · REDUCE_SCATTER",
+        "0 · all-gather",
+        "0 · reduce-scatter",
+        "1 · all-gather",
+        "1 · reduce-scatter",
     ]
-    gathers = trace(figure, "ALL_GATHER")
+    gathers = trace(figure, "all-gather")
     assert bars(gathers) == [(0, 1.0, 9.0), (2, 4.0, 6.0)]
     assert gathers["customdata"][0].split("<br>")[-2:] == [
         "waited 3.00 ms, transfer 6.00 ms",
@@ -138,19 +138,19 @@ def test_of_too_many_calls_the_longest_are_drawn_and_the_rest_is_counted():
     for i in range(MAX_BARS + 7):
         run.collective(GATHER, 10_000 * i + 10, 10_000 * i + 100 + i)
     figure = valid(timeline_figure(step_of(run.build())))
-    assert figure["layout"]["meta"] == {"calls_left_out": 7, "stretches_left_out": 0}
-    drawn = trace(figure, "ALL_GATHER")
+    assert figure["layout"]["meta"] == {"calls_left_out": 7, "windows_left_out": 0}
+    drawn = trace(figure, "all-gather")
     assert (len(drawn["x"]), drawn["x"].min() * 1e6) == (MAX_BARS, pytest.approx(97))
     assert len(trace(figure, "exposed")["x"]) == MAX_BARS
 
 
 def test_of_too_many_exposed_stretches_the_longest_are_drawn():
     run = RunBuilder().step(0, 0, 10**9).collective(GATHER, 0, 10**8)
-    for i in range(MAX_STRETCHES + 4):
+    for i in range(MAX_WINDOWS + 4):
         run.kernel(10_000 * i + 5_000 - i, 10_000 * (i + 1))
     figure = timeline_figure(step_of(run.build()))
-    assert figure["layout"]["meta"] == {"calls_left_out": 0, "stretches_left_out": 5}
-    assert len(trace(figure, "exposed")["x"]) == MAX_STRETCHES
+    assert figure["layout"]["meta"] == {"calls_left_out": 0, "windows_left_out": 5}
+    assert len(trace(figure, "exposed")["x"]) == MAX_WINDOWS
 
 
 def test_of_many_ranks_each_has_one_lane():
@@ -160,7 +160,7 @@ def test_of_many_ranks_each_has_one_lane():
         run.collective(GATHER, MS, 2 * MS, group_size=MAX_LANES).collective(REDUCE, 3 * MS, 4 * MS)
     figure = timeline_figure(step_of(run.build(), rank=None))
     assert figure["layout"]["yaxis"]["ticktext"] == [f"rank {rank}" for rank in range(0, MAX_LANES, 2)]
-    assert trace(figure, "REDUCE_SCATTER")["y"] == list(range(MAX_LANES))
+    assert trace(figure, "reduce-scatter")["y"] == list(range(MAX_LANES))
 
 
 def test_each_step_is_a_bar_of_exposed_and_overlapped_time():

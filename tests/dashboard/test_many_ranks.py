@@ -11,7 +11,7 @@ from builder import RunBuilder
 from fsdp_dashboard.views.ranks.grid_chart import extremes, rank_grid_figure
 from fsdp_profile.analysis import run as runs
 from fsdp_profile.analysis.cache import cached_of_run, store_in_run
-from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary, across_summary
+from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary, cross_rank_summary
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.collectives.timeline import RankWait
 from fsdp_profile.analysis.ranks.grid import Measure, RankGrid
@@ -56,8 +56,8 @@ def many_ranks(path: Path) -> Run:
     late = Straggler(rank=LATE, times_last=4, wait_caused_ns=9 * MS, worst_unit=None, worst_unit_late_ns=MS,
                      worst_step=1, worst_step_late_ns=MS)  # fmt: skip
     waits = tuple(RankWait(rank=r, count=4, wait_ns=0 if r == LATE else r, transfer_ns=MS) for r in run.ranks)
-    across = replace(across_summary(few), num_matched=4, stragglers=(late,), waits=waits, is_single_rank=False)
-    cached_of_run(run, "across", AcrossSummary, compute=lambda: across)
+    matches = replace(cross_rank_summary(few), num_matched=4, stragglers=(late,), waits=waits, is_single_rank=False)
+    cached_of_run(run, "cross_rank", CrossRankSummary, compute=lambda: matches)
     return run
 
 
@@ -81,7 +81,7 @@ def test_1024_ranks_are_one_picture_made_of_their_summaries(opened, many, monkey
     assert heat["customdata"][HIGH % LOCAL][HIGH // LOCAL] == "<b>rank 77</b>, node009<br>305.00 MiB"
     assert app.caption[0].value == "peak, allocated: 305.00 MiB on rank 77, the highest, 100.00 MiB on rank 0."
     assert len(app.dataframe[0].value) == RANKS
-    assert "Rank 513 came last in **4 of 4** matched collectives" in app.markdown[2].value
+    assert "**Rank 513** came last in 4 of 4 matched collectives" in app.markdown[2].value
 
 
 def test_the_measure_is_chosen_and_in_the_link(opened, many, monkeypatch):

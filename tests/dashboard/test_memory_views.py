@@ -6,13 +6,12 @@ from dataclasses import replace
 import pytest
 from builder import RunBuilder
 
-from fsdp_dashboard.data import RunFacts
-from fsdp_dashboard.text import code, endings
+from fsdp_dashboard.text import code
 from fsdp_dashboard.views.memory.text import out_of_memory, remedy
 from fsdp_profile.analysis.memory.postmortem import Remedy, Worth, post_mortems
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, CollectiveKind, Ending, Phase, SpanKind
-from fsdp_profile.ingest.manifest import Manifest, RankRecord
+from fsdp_profile.ingest.manifest import RankRecord
 
 MIB = 1 << 20
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"
@@ -262,8 +261,8 @@ def test_an_imported_run_did_not_fail(opened, tmp_path):
     app = opened(run.build().path)
     assert not app.warning
     facts = dict(table(app, "fact").itertuples(index=False))
-    assert (facts["ranks ended"], facts["parameters"]) == ("not told: imported", "not recorded")
-    assert list(table(opened(run.build().path, page="ranks"), "rank")["ending"]) == ["not told: imported"]
+    assert (facts["ranks ended"], facts["parameters"]) == ("not known: imported", "not recorded")
+    assert list(table(opened(run.build().path, page="ranks"), "rank")["ended"]) == ["not known: imported"]
 
 
 def test_an_imported_snapshot_that_ends_with_a_failed_allocation_opens_with_it(opened, tmp_path, on_device):
@@ -271,10 +270,3 @@ def test_an_imported_snapshot_that_ends_with_a_failed_allocation_opens_with_it(o
     run = failed(on_device(tmp_path / "i").set(ranks=records, extra={"imported": []}))
     app = opened(run.build().path)
     assert app.error[0].value.startswith("**Out of memory.** Rank 0 asked for **64.00 MiB**")
-
-
-def test_every_other_ending_is_told():
-    records = [RankRecord(rank=i, ending=ending) for i, ending in enumerate(Ending)]
-    found = RunFacts(label="r", manifest=Manifest(name="r", created="", ranks=records), ranks=[])
-    told = {line.split(" ended with ")[1] for line in endings(found)}
-    assert told == {str(e) for e in Ending} - {"COMPLETED", "IMPORTED"}

@@ -36,7 +36,7 @@ def test_units_show_the_sharded_run_first_and_their_totals(opened, make_run):
         shown = rows.iloc[row]
         assert shown["unit"] == unit_text(unit.name)
         assert (shown["gathers"], shown["reshards"]) == (unit.num_gathers, unit.num_reshards)
-        assert shown["gathered (ms)"] == pytest.approx(unit.gathered_ns / 1e6, abs=5e-4)
+        assert shown["gathered time (ms)"] == pytest.approx(unit.gathered_ns / 1e6, abs=5e-4)
         assert shown["exposed (ms)"] == pytest.approx(unit.exposed_ns / 1e6, abs=5e-4)
         assert shown["unsharded (KiB)"] == unit.unsharded_bytes / 1024
     assert {"gather", "forward", "backward", "reduce", "reshard", "unsharded"} <= {
@@ -61,13 +61,13 @@ def test_units_say_what_was_gathered_at_once_and_by_whom_it_was_prefetched(opene
     app = opened(gathering(tmp_path / "g").build().path, page="units")
     most, gathers = (frame.value for frame in app.dataframe[1:3])
     assert most.to_dict("records") == [
-        {"phase": "FORWARD", "units": 2, "bytes (KiB)": 12.0, "ahead": 1, "bytes ahead (KiB)": 8.0, "held (KiB)": 8.0,
-         "units then": "(root), a"}
+        {"phase": "forward", "units": 2, "bytes (KiB)": 12.0, "units ahead": 1, "bytes ahead (KiB)": 8.0,
+         "held (KiB)": 8.0, "which units": "(root), a"}
     ]  # fmt: skip
     assert gathers.to_dict("records") == [
-        {"unit": "(root)", "phase": "FORWARD", "prefetch": "no", "issued (ms)": 0.0, "ahead (ms)": 0.0,
+        {"unit": "(root)", "phase": "forward", "prefetch": "no", "issued (ms)": 0.0, "ahead (ms)": 0.0,
          "resharded (ms)": 9.0, "gathered (ms)": 9.0, "bytes (KiB)": 4.0},
-        {"unit": "a", "phase": "FORWARD", "prefetch": "EXPLICIT", "issued (ms)": 1.0, "ahead (ms)": 2.0,
+        {"unit": "a", "phase": "forward", "prefetch": "explicit", "issued (ms)": 1.0, "ahead (ms)": 2.0,
          "resharded (ms)": 6.0, "gathered (ms)": 5.0, "bytes (KiB)": 8.0},
     ]  # fmt: skip
     assert "##### Gathers of step 0" in said(app)
@@ -76,19 +76,19 @@ def test_units_say_what_was_gathered_at_once_and_by_whom_it_was_prefetched(opene
 def test_a_prefetch_of_unknown_origin_is_said_to_be_one(opened, tmp_path):
     app = opened(packaged("sample_runs") / "gpt-fsdp2-2ranks", page="units", step="2")
     prefetch = app.dataframe[2].value.set_index(["unit", "phase"])["prefetch"]
-    assert prefetch["(root)", "FORWARD"] == "no"
-    assert prefetch["layers.3", "BACKWARD"] == "IMPLICIT"
+    assert prefetch["(root)", "forward"] == "no"
+    assert prefetch["layers.3", "backward"] == "implicit"
     found = RunBuilder(path=tmp_path / "old").unit("a").alloc(at=1, size=8)  # before the column was there
     found.span(0, SpanKind.UNSHARDED, 2, 9, size=8, prefetched=True).span(0, SpanKind.RESHARD, 8, 9)
     found.span(0, SpanKind.ALL_GATHER, 2, 3, prefetched=True).span(0, SpanKind.FORWARD, 4, 8)
     app = opened(found.build().path, page="units")
-    assert list(app.dataframe[2].value["prefetch"]) == ["yes, by whom is not recorded"]
+    assert list(app.dataframe[2].value["prefetch"]) == ["yes, origin not recorded"]
 
 
 @pytest.mark.parametrize(
     ("reshards", "complete", "why"),
     [
-        (False, True, "the recording does not tell when units were resharded"),
+        (False, True, "the recording does not hold when units were resharded"),
         (True, False, "no complete step in which a unit was gathered"),
     ],
 )

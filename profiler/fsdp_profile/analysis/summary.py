@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fsdp_profile.analysis.collectives.cross_rank import Across, across_ranks, by_kind
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank, by_kind, cross_rank
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.collectives.timeline import BY_GROUP, CallTotal, call_totals, collective_calls
 from fsdp_profile.analysis.collectives.traffic import StepTraffic, step_traffic
@@ -52,7 +52,7 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
     ranks = rank_summaries(run)
     rank = _shown(run, ranks) if rank is None else rank
     collectives = collective_summary(run, rank=rank) if rank is not None else None
-    across = across_ranks(run)
+    matches = cross_rank(run)
     missing = _missing(run, ranks=ranks, rank=rank, collectives=collectives)
     return {
         "schema": SCHEMA_VERSION,
@@ -77,10 +77,10 @@ def run_summary(run: Run, *, rank: int | None = None) -> dict[str, Any]:
         "collectives": _collectives(
             collectives,
             step_traffic(run, rank=rank) if rank is not None else None,
-            call_totals(collective_calls(run, across, rank=rank), BY_GROUP) if rank is not None else (),
+            call_totals(collective_calls(run, matches, rank=rank), BY_GROUP) if rank is not None else (),
         ),
         "time_by_step": _time(run, rank) if rank is not None else [],
-        "across_ranks": _across(across),
+        "across_ranks": _cross_rank(matches),
         "growth": _growth(run, rank) if rank is not None else [],
         "kept_unsharded": [asdict(kept) for kept in kept_unsharded(run, rank=rank)] if rank is not None else [],
         "post_mortems": [_post_mortem(found) for found in post_mortems(run)],
@@ -285,7 +285,7 @@ def _time(run: Run, rank: int) -> list[dict[str, Any]]:
     ]
 
 
-def _across(found: Across) -> dict[str, Any]:
+def _cross_rank(found: CrossRank) -> dict[str, Any]:
     """Waits are sums over the ranks, transfers over the collectives, bandwidths medians; offsets by rank."""
     clock = found.clock
     offsets = None if clock.offset_ns is None else {str(rank): ns for rank, ns in sorted(clock.offset_ns.items())}

@@ -21,7 +21,7 @@ from fsdp_profile.core.errors import FsdpProfileError, InputError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fsdp_profile.analysis.collectives.cross_rank import Across
+    from fsdp_profile.analysis.collectives.cross_rank import CrossRank
     from fsdp_profile.analysis.findings.finding import Finding
     from fsdp_profile.analysis.ranks.overview import RankSummary
     from fsdp_profile.analysis.run import Run
@@ -103,7 +103,7 @@ class _Reader:
         if section is None:
             return self._overview(ranks, rank)
         if section == "ranks":
-            part = ranks_report(ranks, self._across())
+            part = ranks_report(ranks, self._cross_rank())
         elif section == "findings":
             tests = self._ask(lambda run, *, rank: why_not_smaller(run), None) or []
             part = findings_report(self._findings(), tests, has_peak=rank is not None)
@@ -180,7 +180,7 @@ class _Reader:
         from fsdp_profile.analysis.collectives.traffic import step_traffic
         from fsdp_profile.analysis.time.breakdown import exposed_by_step, step_breakdowns
         from fsdp_profile.render.terminal.breakdown import breakdown_report, directions_report
-        from fsdp_profile.render.terminal.collectives import across_report, collectives_report, groups_report
+        from fsdp_profile.render.terminal.collectives import collectives_report, cross_rank_report, groups_report
         from fsdp_profile.render.terminal.parts import sections
 
         per_step = self._ask(step_traffic, rank)
@@ -188,20 +188,20 @@ class _Reader:
         time = breakdown_report(self._ask(step_breakdowns, rank) or {}, rank=rank)
         rows = self._ask(exposed_by_step, rank)
         directions = directions_report(rows, rank=rank) if rows is not None else None
-        across = self._across()
-        calls = self._ask(lambda run, *, rank: collective_calls(run, across, rank=rank), rank) if across else None
+        matches = self._cross_rank()
+        calls = self._ask(lambda run, *, rank: collective_calls(run, matches, rank=rank), rank) if matches else None
         groups = groups_report(call_totals(calls, BY_GROUP), rank=rank) if calls is not None else None
-        return sections([mine, time, directions, groups, across_report(across)])
+        return sections([mine, time, directions, groups, cross_rank_report(matches)])
 
     def _findings(self) -> list[Finding]:
         from fsdp_profile.analysis.findings.evaluate import findings
 
         return self._ask(lambda run, *, rank: findings(run), None) or []
 
-    def _across(self) -> Across | None:
-        from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+    def _cross_rank(self) -> CrossRank | None:
+        from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 
-        return self._ask(lambda run, *, rank: across_ranks(run), None)
+        return self._ask(lambda run, *, rank: cross_rank(run), None)
 
     def _ranks(self) -> list[RankSummary]:
         from fsdp_profile.analysis.ranks.overview import rank_summary

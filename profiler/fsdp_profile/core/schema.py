@@ -58,6 +58,11 @@ class UnitKind(Word):
 class SpanKind(Word):
     """What a unit did in a span of time."""
 
+    @property
+    def label(self) -> str:
+        """What people read: "all-gather"."""
+        return super().label.replace(" ", "-")
+
     ALL_GATHER = "ALL_GATHER"
     """The host issues the unit's all-gather."""
     COPY_OUT = "COPY_OUT"
@@ -145,6 +150,16 @@ class Basis(Word):
 
 class Ending(Word):
     """How a rank's process ended."""
+
+    @property
+    def label(self) -> str:
+        """What people read."""
+        return {
+            Ending.EXCEPTION: "uncaught exception",
+            Ending.SIGNAL: "killed by a signal",
+            Ending.IMPORTED: "not known: imported",
+            Ending.UNKNOWN: "not known",
+        }.get(self, super().label)
 
     COMPLETED = "COMPLETED"
     """The script came to its end: exit code 0, or, under a launcher that is not ours, by itself and no exception."""

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.memory.downsampling import kept_rows
 from fsdp_profile.analysis.memory.ledger import timeline_at
 from fsdp_profile.analysis.run import Run
@@ -39,7 +39,7 @@ def trace_bytes(run: Run) -> bytes:
     Raises:
         InputError: a table is damaged.
     """
-    clock = across_ranks(run).clock
+    clock = cross_rank(run).clock
     offsets = clock.offset_ns or {}
     zero = min(
         (start for rank in run.ranks if (start := _first_ns(run, rank, offsets.get(rank, 0))) is not None), default=0

@@ -1,9 +1,9 @@
-"""Calls listed and drawn: every number is that of collectives.py and across.py."""
+"""Calls listed and drawn: every number is that of collectives.py and cross_rank.py."""
 
 import pytest
 from builder import RunBuilder
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks, by_kind
+from fsdp_profile.analysis.collectives.cross_rank import by_kind, cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.collectives.timeline import (
     BY_GROUP,
@@ -54,7 +54,7 @@ def two_ranks():
 
 
 def calls_of(run, *, rank=0):
-    return collective_calls(run, across_ranks(run), rank=rank)
+    return collective_calls(run, cross_rank(run), rank=rank)
 
 
 def test_a_call_has_its_unit_group_and_exposed_time():
@@ -67,7 +67,7 @@ def test_a_call_has_its_unit_group_and_exposed_time():
 
 def test_the_exposed_stretches_are_what_compute_leaves_open():
     run = one_rank().build()
-    found = step_calls(run, across_ranks(run), calls_of(run), rank=0, step=0)
+    found = step_calls(run, cross_rank(run), calls_of(run), rank=0, step=0)
     assert found.exposed.to_pydict() == {"call": [0, 0, 1], "start_ns": [25, 34, 50], "end_ns": [30, 40, 60]}
     assert (found.start_ns, found.end_ns, [span.phase for span in found.phases]) == (0, 100, ["FORWARD"])
 
@@ -76,7 +76,7 @@ def test_without_compute_nothing_is_said_to_be_exposed():
     run = RunBuilder().step(0, 0, 9).collective(GATHER, 2, 5).build()
     calls = calls_of(run)
     assert calls.column("exposed_ns").to_pylist() == [None]
-    assert step_calls(run, across_ranks(run), calls, rank=0, step=0).exposed is None
+    assert step_calls(run, cross_rank(run), calls, rank=0, step=0).exposed is None
     assert step_totals(run, rank=0) == [StepTotal(step=0, total_ns=3, exposed_ns=None)]
     (total,) = call_totals(calls, BY_KIND)
     assert (total.total_ns, total.exposed_ns, total.overlapped_ns) == (3, None, None)
@@ -134,7 +134,7 @@ def test_waits_of_ranks_leave_our_own_pauses_out():
     for rank, start in ((0, 51 * MS), (1, 55 * MS)):  # rank 1 was written to disk until 54 ms
         run.rank(rank).step(1, 54 * MS if rank else 50 * MS, 80 * MS)
         run.collective(GATHER, start, 60 * MS, step=1)
-    assert rank_waits(across_ranks(run.build())) == [
+    assert rank_waits(cross_rank(run.build())) == [
         RankWait(rank=0, count=3, wait_ns=4 * MS, transfer_ns=13 * MS),
         RankWait(rank=1, count=3, wait_ns=0, transfer_ns=13 * MS),
     ]
@@ -147,14 +147,14 @@ def test_ranks_with_clocks_apart_are_drawn_on_one():
         for start in (10, 30, 50):
             run.collective(GATHER, ahead + start * MS, ahead + (start + 5) * MS, size_bytes=100)
     run = run.build()
-    across = across_ranks(run)
-    calls = collective_calls(run, across, rank=None)
+    matches = cross_rank(run)
+    calls = collective_calls(run, matches, rank=None)
     assert calls.column("start_ns").to_pylist() == [t * MS for t in (10, 10, 30, 30, 50, 50)]
-    found = step_calls(run, across, calls, rank=None, step=0)
+    found = step_calls(run, matches, calls, rank=None, step=0)
     assert (found.start_ns, found.end_ns, found.phases) == (0, 100 * MS, ())
     assert [t // MS for t in found.exposed.column("start_ns").to_pylist()[:4]] == [10, 13, 30, 50]
     assert found.exposed.num_rows == 8
-    assert collective_calls(run, across, rank=1).column("start_ns").to_pylist()[0] == 510 * MS
+    assert collective_calls(run, matches, rank=1).column("start_ns").to_pylist()[0] == 510 * MS
 
 
 def test_calls_that_their_times_do_not_tell_apart_are_not_matched():
@@ -176,16 +176,16 @@ def test_a_run_without_calls_has_an_empty_table():
 def test_a_step_that_is_not_there_is_refused():
     run = one_rank().build()
     with pytest.raises(InputError, match="no step 4"):
-        step_calls(run, across_ranks(run), calls_of(run), rank=0, step=4)
+        step_calls(run, cross_rank(run), calls_of(run), rank=0, step=4)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_sample_runs_agree_with_the_summary_and_across(name):
     run = load_run(packaged("sample_runs") / name)
-    across = across_ranks(run)
+    matches = cross_rank(run)
     for rank in run.ranks:
         summary = collective_summary(run, rank=rank)
-        calls = collective_calls(run, across, rank=rank)
+        calls = collective_calls(run, matches, rank=rank)
         kinds = {total.key[0]: total for total in call_totals(calls, BY_KIND)}
         assert {kind: (t.count, t.size_bytes, t.total_ns, t.exposed_ns) for kind, t in kinds.items()} == {
             kind: (t.count, t.size_bytes, t.total_ns, t.exposed_ns) for kind, t in summary.by_kind.items()
@@ -194,11 +194,11 @@ def test_sample_runs_agree_with_the_summary_and_across(name):
         assert sum(total.total_ns for total in steps) == summary.total_ns
         assert sum(total.exposed_ns for total in steps) == summary.exposed_ns
         for total in steps:
-            found = step_calls(run, across, calls, rank=rank, step=total.step)
+            found = step_calls(run, matches, calls, rank=rank, step=total.step)
             stretches = found.exposed.column("end_ns").to_numpy() - found.exposed.column("start_ns").to_numpy()
             assert stretches.sum() == sum(found.calls.column("exposed_ns").to_pylist())
-    every = collective_calls(run, across, rank=None)
+    every = collective_calls(run, matches, rank=None)
     bandwidths = {total.key[0]: total.busbw_bytes_per_s for total in call_totals(every, BY_KIND)}
-    assert bandwidths == {kind: total.busbw_bytes_per_s for kind, total in by_kind(across).items()}
-    assert sum(wait.wait_ns for wait in rank_waits(across)) == sum(t.wait_ns for t in by_kind(across).values())
+    assert bandwidths == {kind: total.busbw_bytes_per_s for kind, total in by_kind(matches).items()}
+    assert sum(wait.wait_ns for wait in rank_waits(matches)) == sum(t.wait_ns for t in by_kind(matches).values())
     assert sorted(total.key[0] for total in call_totals(every, BY_RANK)) == list(run.ranks)

@@ -1,6 +1,6 @@
 from builder import RunBuilder
 
-from fsdp_profile.analysis.collectives.cross_rank_summary import across_summary
+from fsdp_profile.analysis.collectives.cross_rank_summary import cross_rank_summary
 from fsdp_profile.analysis.ranks.grid import Measure, rank_grid, values_of
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.core.categories import Category
@@ -33,8 +33,8 @@ def test_ranks_of_one_host_stand_by_eights():
 
 def test_every_measure_is_the_ranks_own():
     run = run_of(["a", "a", "a"])
-    ranks, across = rank_summaries(run), across_summary(run)
-    found = {measure: list(values_of(ranks, across, measure).values()) for measure in Measure}
+    ranks, matches = rank_summaries(run), cross_rank_summary(run)
+    found = {measure: list(values_of(ranks, matches, measure).values()) for measure in Measure}
     assert found == {
         Measure.PEAK: [11, 13, 15],
         Measure.RESERVED: [None, None, None],
@@ -48,5 +48,5 @@ def test_every_measure_is_the_ranks_own():
 def test_without_matched_collectives_waits_are_not_recorded():
     run = RunBuilder("none").rank(0).alloc(at=1, size=4).rank(1).alloc(at=1, size=4).build()
     ranks = rank_summaries(run)
-    assert values_of(ranks, across_summary(run), Measure.WAITED) == {0: None, 1: None}
+    assert values_of(ranks, cross_rank_summary(run), Measure.WAITED) == {0: None, 1: None}
     assert values_of(ranks, None, Measure.CAUSED) == {0: None, 1: None}

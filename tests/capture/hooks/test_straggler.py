@@ -5,7 +5,7 @@ from pathlib import Path
 
 from recording import SCRIPTS, fsdp_profile
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.run import Run, load_run
 
 MS = 1_000_000
@@ -15,7 +15,7 @@ def test_a_rank_that_sleeps_in_one_unit_is_named(tmp_path: Path) -> None:
     script = str(SCRIPTS / "sleepy_fsdp2.py")
     done = fsdp_profile("run", "-n", "2", "-o", str(tmp_path / "run"), script, "--rank", "1", "--unit", "1")
     assert done.returncode == 0, done.stderr
-    found = across_ranks(load_run(tmp_path / "run"))
+    found = cross_rank(load_run(tmp_path / "run"))
     # 12 a step: 4 all-gathers in forward and 4 in backward, 4 reduce-scatters. A rank may be so late that gloo had
     # let the others go, so not all need overlap.
     assert found.num_matched + found.num_unmatched == 36
@@ -37,7 +37,7 @@ def test_a_rank_that_sleeps_in_one_unit_is_named(tmp_path: Path) -> None:
 
 def test_groups_of_a_real_mesh_are_matched_apart(recorded: Callable[[str], Run]) -> None:
     run = recorded("hsdp")
-    found = across_ranks(run)
+    found = cross_rank(run)
     ranks: dict[str, set[int]] = {}
     group_of = dict(zip(*(found.collectives.column(n).to_pylist() for n in ("collective", "group")), strict=True))
     for row in found.calls.to_pylist():

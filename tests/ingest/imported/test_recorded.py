@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary, compute_spans
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.analysis.spans.intervals import covered_ns, length_ns, union
@@ -42,7 +42,7 @@ def overlap_percent(run: Run, rank: int, chosen: "np.ndarray[tuple[int], np.dtyp
 
 
 def test_every_collective_of_eight_ranks_is_matched(dlrm):
-    found = across_ranks(dlrm)
+    found = cross_rank(dlrm)
     assert (found.num_matched, found.num_unmatched, found.never_joined) == (8, 0, ())
     assert (
         found.collectives.column("kind").to_pylist()
@@ -56,7 +56,7 @@ def test_every_collective_of_eight_ranks_is_matched(dlrm):
 
 
 def test_the_straggler_of_eight_ranks(dlrm):
-    found = across_ranks(dlrm)
+    found = cross_rank(dlrm)
     assert found.collectives.column("late_rank").to_pylist() == [7, 7, 7, 7, 7, 5, 5, 4]
     assert [(s.rank, s.times_last, s.wait_caused_ns // US) for s in found.stragglers] == [
         (7, 5, 35_552), (5, 2, 6_282), (4, 1, 5_009),
@@ -68,7 +68,7 @@ def test_the_straggler_of_eight_ranks(dlrm):
 
 
 def test_most_of_the_kernels_time_is_waiting(dlrm):
-    calls = across_ranks(dlrm).calls
+    calls = cross_rank(dlrm).calls
     wait, rank = calls.column("wait_ns").to_numpy(), calls.column("rank").to_numpy()
     lasted = calls.column("end_ns").to_numpy() - calls.column("start_ns").to_numpy()
     ratios = [wait[rank == r].sum() / lasted[rank == r].sum() for r in range(8)]
@@ -108,7 +108,7 @@ def test_ranks_of_two_jobs_are_not_matched(traces, tmp_path):
     """Rank 3 of 8 and rank 0 of 16, recorded in other steps: nothing of them is one collective."""
     run = imported(traces, tmp_path / "run", "hta/control.json.gz", "hta/rank0.json.gz")
     assert run.manifest.warnings[0].startswith("world sizes differ (rank 0 of 16, rank 3 of 8)")
-    found = across_ranks(run)
+    found = cross_rank(run)
     assert (found.num_matched, found.num_unmatched, found.clock.offset_ns) == (0, 140, None)
     assert (found.stragglers, found.never_joined) == ((), ())
 
@@ -127,6 +127,6 @@ def test_ranks_of_two_jobs_with_the_same_steps_are_refused_by_their_times(traces
             first = step[step >= 0].min()
             columns["step"] = np.where(step >= 0, step - first, step)
             write_table(layout.table_path(run.path, rank, name), make_table(name, columns))
-    found = across_ranks(load_run(run.path))
+    found = cross_rank(load_run(run.path))
     assert (found.num_matched, found.clock.offset_ns) == (0, None)
     assert "collectives overlap in time" in found.clock.reason

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from ingest.kineto.kineto_factory import document, kernel, launch, timed
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import Run, load_run
@@ -62,7 +62,7 @@ def test_two_good_traces(kineto_cases, tmp_path):
         assert (unit.num_gathers, unit.all_gather_ns) == (1, 100 * US)
         summary = collective_summary(run, rank=rank)
         assert (summary.total_ns, summary.exposed_ns) == (160 * US, 160 * US)
-    found = across_ranks(run)
+    found = cross_rank(run)
     assert (found.num_matched, found.clock.offset_ns) == (2, {0: 0, 1: 0})
     assert found.calls.column("wait_ns").to_pylist() == [US, 0, US, 0]
     assert found.collectives.column("transfer_ns").to_pylist() == [100 * US, 60 * US]
@@ -73,7 +73,7 @@ def test_another_base_time_is_another_clock(kineto_cases, tmp_path):
     run = imported(tmp_path, *pair(kineto_cases, "12-base"))
     starts = [run.table("steps", rank=rank).column("start_ns")[0].as_py() for rank in (0, 1)]
     assert starts[1] - starts[0] == 1_500_000_000
-    found = across_ranks(run)
+    found = cross_rank(run)
     assert (found.num_matched, found.clock.offset_ns, found.clock.residual_ns) == (2, {0: 0, 1: 1_500_000_000}, 0)
 
 
@@ -81,7 +81,7 @@ def test_absolute_times_and_a_base_time_are_one_axis(kineto_cases, tmp_path):
     run = imported(tmp_path, *pair(kineto_cases, "13-no-base"))
     starts = [run.table("steps", rank=rank).column("start_ns")[0].as_py() for rank in (0, 1)]
     assert starts == [BASE_NS + 1000 * US, BASE_NS + 1001 * US]
-    assert across_ranks(run).collectives.column("wait_ns").to_pylist() == [US, US]
+    assert cross_rank(run).collectives.column("wait_ns").to_pylist() == [US, US]
     name = "13-no-base-time-absolute-us-rank0.json"
     assert f"rank 0: {name}: us precision only: times are whole microseconds" in run.manifest.warnings
 
@@ -159,7 +159,7 @@ def test_groups_of_two_meshes_do_not_pair_ranks_that_share_none(kineto_cases, tm
             event["ts"] += 3 * rank
         files.append(tmp_path / f"rank{rank}.json")
         files[-1].write_text(json.dumps(copy))
-    found = across_ranks(imported(tmp_path, *files))
+    found = cross_rank(imported(tmp_path, *files))
     rows = {row["collective"]: row for row in found.collectives.to_pylist()}
     ranks = {}
     for call in found.calls.to_pylist():
@@ -170,7 +170,7 @@ def test_groups_of_two_meshes_do_not_pair_ranks_that_share_none(kineto_cases, tm
         ("ALL_REDUCE", "7", "mesh_tp"): [0, 1], ("ALL_REDUCE", "8", "mesh_tp"): [2, 3],
     }  # fmt: skip
     assert sorted(rows[c]["wait_ns"] for c in ranks) == [3 * US, 3 * US, 6 * US, 6 * US]
-    two = across_ranks(imported(tmp_path / "two", *files[:2]))
+    two = cross_rank(imported(tmp_path / "two", *files[:2]))
     assert (two.num_matched, two.unmatched) == (1, {"recorded on one of its ranks only": 2})
 
 

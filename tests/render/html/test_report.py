@@ -40,11 +40,11 @@ def test_one_run_has_its_verdict_and_its_sections():
         "OPTIMIZER_STATE, 1.76 MiB PARAM, 1.51 MiB ACTIVATION. UNKNOWN: 0.0 %." in text
     )
     for title in (
-        "Memory at the peak", "Memory over time, rank 0", "Findings", "Why is FSDP not smaller?", "Units, rank 0",
-        "Collectives, rank 0", "Time by step", "Late ranks", "Ranks", "Not recorded", "What recording cost",
+        "Memory at the peak", "Memory over time, rank 0", "Findings", "Why is FSDP not smaller?", "5 units",
+        "Collectives", "Time by step", "Late ranks", "Peaks", "Processes", "Not recorded", "What recording cost",
     ):  # fmt: skip
         assert title in text, title
-    assert "layers.3 385.00 KiB 770.00 KiB 8" in text
+    assert "layers.3 197,120 385.00 KiB 770.00 KiB 2 8 8" in text
     assert "UNKNOWN 0 B 0.0 %" in text
 
 
@@ -62,7 +62,7 @@ def test_the_page_is_the_same_for_the_same_run():
 def test_a_run_without_memory_still_has_a_page():
     text = text_of(html_report([RunBuilder().step(0, 0, 10).build()]))
     assert "No allocator events of a training step were recorded." in text
-    assert "Ranks" in text
+    assert "Processes" in text
 
 
 def test_a_run_that_ran_out_of_memory_opens_with_that():

@@ -1,11 +1,11 @@
 from builder import RunBuilder
 from render.terminal.samples import printed
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary, KindTotal
 from fsdp_profile.analysis.collectives.traffic import StepTraffic
 from fsdp_profile.core.schema import CollectiveKind
-from fsdp_profile.render.terminal.collectives import across_report, collectives_report
+from fsdp_profile.render.terminal.collectives import collectives_report, cross_rank_report
 from fsdp_profile.render.terminal.ranks import stragglers_report
 
 US = 1_000
@@ -24,23 +24,25 @@ def test_kinds_come_longest_first_and_the_exposed_share_is_of_the_whole():
     report = collectives_report(found, rank=1, per_step=per_step)
     assert [line.rstrip() for line in printed(report, width=120).splitlines()] == [
         "Collectives  rank 1, over the training steps",
-        "kind            calls         bytes     time",
-        "────────────────────────────────────────────",
-        "REDUCE_SCATTER      3      2.00 KiB  4.00 ms",
-        "ALL_GATHER      1,200  not recorded  1.00 ms",
+        "kind            calls         bytes     time       exposed",
+        "──────────────────────────────────────────────────────────",
+        "reduce-scatter      3      2.00 KiB  4.00 ms  not recorded",
+        "all-gather      1,200  not recorded  1.00 ms  not recorded",
         "",
-        "in all   4.00 ms; calls that run at the same time count once",
-        "exposed  1.00 ms (25.0 %) with no compute beside it",
-        "a step   4.00 KiB in whole arrays, 2.00 KiB sent by this rank if each is a ring (estimate); "
-        "median of the complete steps",
+        "- 1.00 ms of 4.00 ms of collective time was not hidden behind compute (25.0 %), over the training steps of "
+        "rank 1. Calls",
+        "  that run at the same time count once.",
+        "- Rank 1 sends 2.00 KiB per step if each collective runs as a ring (estimate); the whole arrays hold 4.00 KiB "
+        "(median of",
+        "  3 complete steps).",
     ]
 
 
 def test_what_was_not_recorded_is_said():
     assert "not recorded\n" in printed(collectives_report(None, rank=0), width=60)
-    page = printed(collectives_report(CollectiveSummary(total_ns=1, exposed_ns=None, by_kind={}), rank=0), width=120)
-    assert "exposed  not recorded: no compute was recorded beside them" in page
-    assert "a step   bytes not recorded: no complete step with collectives of known size and group" in page
+    page = printed(collectives_report(CollectiveSummary(total_ns=1, exposed_ns=None, by_kind={}), rank=0), width=200)
+    assert "is not recorded: no kernels or operators were recorded." in page
+    assert "What a step sends is not recorded: there is no complete step with collectives of known size" in page
 
 
 def across_run(path, **values):
@@ -52,35 +54,35 @@ def across_run(path, **values):
             start = 100 * US * number + (40 * US if rank == 1 and number < 2 else 0)
             end = 100 * US * number + 60 * US
             b.collective(CollectiveKind.ALL_GATHER, start, end, unit=0, group="0", group_size=3, size_bytes=3 << 20)
-    return across_ranks(b.set(**values).build())
+    return cross_rank(b.set(**values).build())
 
 
 def test_wait_and_transfer_are_told_apart_and_what_was_missed_is_named(tmp_path):
     found = across_run(tmp_path)
-    assert [line.rstrip() for line in printed(across_report(found), width=100).splitlines()] == [
-        "Across ranks  waits summed over ranks, transfers from the last start on",
+    assert [line.rstrip() for line in printed(cross_rank_report(found), width=100).splitlines()] == [
+        "Cross-rank  waits are summed over the ranks, a transfer begins when its last rank starts",
         "kind        matched      wait  transfer  median bus bandwidth",
         "─────────────────────────────────────────────────────────────",
-        "ALL_GATHER        2  160.0 us   40.0 us           104.86 GB/s",
+        "all-gather        2  160.0 us   40.0 us           104.86 GB/s",
         "",
-        "matched      2 of 3 collectives",
-        "not matched  1: some of its ranks never joined",
-        "clocks       the same on all ranks; ends agree within 0.0 us (median)",
-        "- rank 2 never joined ALL_GATHER #2 of layers.7 (step 0, group 0); its recording ends before that",
+        "- 2 of 3 collectives were matched between the ranks; 1 not: some of its ranks never joined.",
+        "- The clocks of the ranks are the same; ends of the same collective agree within 0.0 us (median).",
+        "- Rank 2 never joined all-gather #2 of layers.7 (step 0, group 0); its recording ends before that.",
     ]
 
 
 def test_the_last_to_come_are_ranked(tmp_path):
     lines = [line.rstrip() for line in printed(stragglers_report(across_run(tmp_path)), width=100).splitlines()]
-    assert lines[:4] == [
-        "Last to come  in 2 matched collectives",
-        "rank  times last  wait caused  mostly busy with  late there in sum  worst step  late in it",
-        "──────────────────────────────────────────────────────────────────────────────────────────",
-        "   1           2     160.0 us  -                           80.0 us           0     80.0 us",
+    assert lines[:5] == [
+        "Late ranks  in 2 matched collectives",
+        "rank  times last  wait caused  slowest unit      late in that unit  worst step  late in that step",
+        "─────────────────────────────────────────────────────────────────────────────────────────────────",
+        "   1           2     160.0 us  (no active unit)            80.0 us           0            80.0 us",
+        "Rank 1 came last in 2 of 2 matched collectives, and the other ranks waited 160.0 us for it in total.",
     ]
 
 
 def test_one_rank_has_nobody_to_wait_for(tmp_path):
-    found = across_ranks(RunBuilder(path=tmp_path / "run").collective(CollectiveKind.ALL_GATHER, 0, 9).build())
-    assert across_report(found) is None
+    found = cross_rank(RunBuilder(path=tmp_path / "run").collective(CollectiveKind.ALL_GATHER, 0, 9).build())
+    assert cross_rank_report(found) is None
     assert stragglers_report(found) is None

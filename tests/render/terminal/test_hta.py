@@ -44,18 +44,21 @@ def lines_of(found, *, width):
 
 def test_both_are_side_by_side_and_agree():
     assert lines_of(hta_report(tables(50.0), {0: ours(host_bound_ns=90_000)}), width=80) == [
-        "HTA and ours  overlap of communication; idle and compute of the active span",
+        "HTA and ours  overlap of communication with compute; idle and compute time as",
+        "shares of the active span",
         "rank  overlap HTA  overlap ours  idle HTA  idle ours  compute HTA  compute ours",
         "───────────────────────────────────────────────────────────────────────────────",
         "   0            -       25.00 %   19.00 %    19.00 %      50.00 %       50.00 %",
-        "the same to two decimals wherever both have a number",
+        "HTA and ours are the same to two decimals wherever both have a number",
         "",
         "Ours  compute, exposed, copies and idle add up to the span",
-        "rank     span   compute   exposed   copies      idle  host-bound  overlapped",
+        "rank     span   compute   exposed   copies      idle  overlapped  host-bound",
         "────────────────────────────────────────────────────────────────────────────",
-        "   0  1.00 ms  500.0 us  300.0 us  10.0 us  190.0 us     90.0 us    100.0 us",
-        "exposed: communication with no compute beside it; copies: with neither;",
-        "host-bound: idle with nothing launched that waits to start",
+        "   0  1.00 ms  500.0 us  300.0 us  10.0 us  190.0 us    100.0 us     90.0 us",
+        "compute, exposed, copies and idle add up to the span. exposed: communication not",
+        "hidden behind compute; overlapped: communication hidden behind compute; copies:",
+        "neither compute nor communication runs; host-bound: idle while nothing that was",
+        "launched waits to start.",
         "",
         "HTA: temporal breakdown",
         "rank  idle time pctg  compute time pctg",
@@ -70,15 +73,15 @@ def test_both_are_side_by_side_and_agree():
 def test_a_difference_has_its_reasons_by_rank():
     found = {0: ours(), 1: ours(dropped=968), 2: ours(misnamed=5, dropped=1), 3: ours()}
     text = printed(hta_report(tables(50.0, 49.0, 51.0, 51.0), found), width=200)
-    assert "rank 0:" not in text
+    assert "Rank 0:" not in text
     assert (
-        "- rank 1: HTA drops 968 of 2,000 kernels and copies: they were launched before the recording began, "
-        "and ran in it" in text
+        "- Rank 1: HTA drops 968 of 2,000 kernels and copies, which were launched before the recording began "
+        "and ran in it." in text
     )
-    assert "- rank 2: HTA drops 1 of 2,000 kernels and copies:" in text
-    assert "- rank 2: HTA counts 5 of 17 communication kernels as compute, by their names" in text
-    assert "- rank 3: differs, and not for a reason that is known here" in text
-    assert "the same" not in text
+    assert "- Rank 2: HTA drops 1 of 2,000 kernels and copies," in text
+    assert "- Rank 2: HTA counts 5 of 17 communication kernels as compute, because of their names." in text
+    assert "- Rank 3: the numbers differ for an unknown reason." in text
+    assert "are the same" not in text
 
 
 def test_ranks_of_one_side_only_are_shown():

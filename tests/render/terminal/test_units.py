@@ -25,10 +25,10 @@ def test_no_units_is_no_table():
 
 
 def test_ddp_buckets_have_no_columns_of_gathering():
-    run = RunBuilder().unit("bucket 0", numel=2, sharded=8, unsharded=8, kind=UnitKind.DDP_BUCKET).build()
+    run = RunBuilder().unit("bucket 0", numel=2, sharded=8, unsharded=8, kind=UnitKind.DDP_BUCKET, shard_size=1).build()
     text = printed(units_report(unit_summaries(run, rank=0), rank=0), width=100)
     assert rows_of(text)[1:4] == [
-        ["unit", "numel", "kept", "reduce", "exposed"],
+        ["unit", "parameters", "size", "reduction", "exposed"],
         ["bucket", "0", "2", "8", "B", "not", "recorded", "not", "recorded"],
         ["all", "2", "8", "B", "not", "recorded", "not", "recorded"],
     ]

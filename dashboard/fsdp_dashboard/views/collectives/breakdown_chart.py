@@ -10,7 +10,7 @@ from fsdp_profile.core.humanize import ns_text, ratio_text
 
 
 def breakdown_figure(found: Mapping[int, TimeBreakdown]) -> Figure:
-    """Compute below, then communication with no compute beside it, copies and idle time; the hover tells the rest."""
+    """Compute below, then communication not hidden behind compute, copies and idle time; the hover has the rest."""
     steps = list(found.values())
     parts = {
         "compute": [b.compute_ns for b in steps],

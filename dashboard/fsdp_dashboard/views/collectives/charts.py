@@ -19,15 +19,16 @@ from fsdp_dashboard.charts.stack import phase_shapes
 from fsdp_profile.analysis.collectives.timeline import StepCalls, StepTotal
 from fsdp_profile.core.humanize import bytes_text, ns_text, rate_text, ratio_text
 from fsdp_profile.core.schema import CollectiveKind, Phase
+from fsdp_profile.core.words import label_of
 
 MAX_BARS: Final = 2000
 """Plotly draws this many bars without delay; of more the longest are drawn."""
-MAX_STRETCHES: Final = 4000
-"""The same for the exposed stretches within the bars."""
+MAX_WINDOWS: Final = 4000
+"""As many exposed time windows within the bars are drawn; of more the longest."""
 MAX_LANES: Final = 48
 """More lanes than this: one per rank, all kinds in it."""
 OVERLAPPED_OPACITY: Final = 0.5
-"""Of the part of a bar with compute beside it."""
+"""Opacity of the part of a bar that is hidden behind compute."""
 _LIGHT: Final = "rgba(128,138,148,0.5)"
 """NEUTRAL at that opacity."""
 _LANE_PX: Final = 28
@@ -45,7 +46,7 @@ def timeline_figure(step: StepCalls) -> Figure:
     """One lane per rank and kind; the exposed part of each bar is hatched in its full colour.
 
     Calls of one kind that overlap on a rank get a lane each. `layout.meta` says how many calls (`calls_left_out`)
-    and exposed stretches (`stretches_left_out`) were too many to draw.
+    and exposed windows (`windows_left_out`) were too many to draw.
     """
     kept = _longest(_length(step.calls), MAX_BARS)
     calls = step.calls.take(pa.array(kept))
@@ -55,12 +56,12 @@ def timeline_figure(step: StepCalls) -> Figure:
     data = _kind_traces(calls, lane, step)
     left_out = 0
     if step.exposed is not None:
-        stretches = step.exposed.filter(pa.array(np.isin(step.exposed.column("call").to_numpy(), kept)))
-        longest = _longest(_length(stretches), MAX_STRETCHES)
-        left_out = stretches.num_rows - len(longest)
-        data += _exposed_traces(stretches.take(pa.array(longest)), kept, calls, lane, step)
+        windows = step.exposed.filter(pa.array(np.isin(step.exposed.column("call").to_numpy(), kept)))
+        longest = _longest(_length(windows), MAX_WINDOWS)
+        left_out = windows.num_rows - len(longest)
+        data += _exposed_traces(windows.take(pa.array(longest)), kept, calls, lane, step)
     layout = _timeline_layout(step, names, lanes_px)
-    layout["meta"] = {"calls_left_out": step.calls.num_rows - len(kept), "stretches_left_out": left_out}
+    layout["meta"] = {"calls_left_out": step.calls.num_rows - len(kept), "windows_left_out": left_out}
     return {"data": [{**drawn, "width": width} for drawn in data], "layout": layout}
 
 
@@ -125,7 +126,7 @@ def _lanes(calls: pa.Table) -> tuple[list[int], list[str]]:
     names: list[str] = []
     for rank, kind in pairs:
         first[rank, kind] = len(names)
-        name = f"{rank} · {plot_text(kind)}" if several else plot_text(kind)
+        name = f"{rank} · {_label(kind)}" if several else _label(kind)
         names += [name] + [""] * (len(ends[rank, kind]) - 1)
     return [first[pair] + depth for pair, depth in zip(zip(ranks, kinds, strict=True), depths, strict=True)], names
 
@@ -141,7 +142,7 @@ def _kind_traces(calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figu
         traces.append(
             {
                 **_bar(start[rows], length[rows], [lane[row] for row in rows]),
-                "name": plot_text(kind),
+                "name": _label(kind),
                 # A call of microseconds still shows: its outline is a pixel wide.
                 "marker": {"color": colour, "line": {"width": 1, "color": colour}},
                 "opacity": 1 if step.exposed is None else OVERLAPPED_OPACITY,
@@ -152,11 +153,11 @@ def _kind_traces(calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figu
     return traces
 
 
-def _exposed_traces(stretches: pa.Table, kept: Any, calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figure]:
+def _exposed_traces(windows: pa.Table, kept: Any, calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figure]:
     """The exposed parts over the bars, and the two entries of the legend that tell them apart."""
-    row = np.searchsorted(kept, stretches.column("call").to_numpy()).tolist()
+    row = np.searchsorted(kept, windows.column("call").to_numpy()).tolist()
     kinds = calls.column("kind").to_pylist()
-    start, length = _ms(stretches, step)
+    start, length = _ms(windows, step)
     colours = [_colour(kinds[i]) for i in row]
     style = hatched(NEUTRAL)
     # Without an outline: it would make slivers of microseconds look like all of the bar.
@@ -187,8 +188,8 @@ def _hover(call: dict[str, Any], step: StepCalls) -> str:
     at = (call["start_ns"] - step.start_ns) / 1e6
     sequence = "" if call["sequence"] is None else f", sequence {call['sequence']}"
     lines = [
-        f"<b>{plot_text(call['kind'])}</b>, {unit}",
-        f"rank {call['rank']}, {plot_text(call['phase'])}, at {at:.3f} ms, for {ns_text(length)}",
+        f"<b>{_label(call['kind'])}</b>, {unit}",
+        f"rank {call['rank']}, {plot_text(label_of(Phase, call['phase']))}, at {at:.3f} ms, for {ns_text(length)}",
         f"bytes {bytes_text(size)}{dtype}",
         f"{_group_line(call)}{sequence}",
     ]
@@ -250,6 +251,10 @@ def _window(step: StepCalls) -> tuple[float, float]:
     whole = (step.end_ns - step.start_ns) / 1e6
     first = (min(begins, default=step.start_ns) - step.start_ns) / 1e6
     return max(first - _MARGIN_RATIO * (whole - first), 0.0), whole
+
+
+def _label(kind: str) -> str:
+    return plot_text(label_of(CollectiveKind, kind))
 
 
 def _kind_order(kind: str) -> tuple[int, str]:

@@ -1,4 +1,4 @@
-"""The doorway's part on collectives: of one rank, and across ranks. Cached and guarded as data.py is."""
+"""Queries of the Collectives page: collectives of one rank, and those of all ranks matched; cached like data.py."""
 
 from collections.abc import Sequence
 
@@ -6,8 +6,9 @@ import pyarrow as pa
 import streamlit as st
 
 from fsdp_dashboard.data import Damage, RunFacts, RunRef, ask
+from fsdp_profile.analysis.collectives import cross_rank as matching
 from fsdp_profile.analysis.collectives import timeline, traffic
-from fsdp_profile.analysis.collectives.cross_rank import Across, across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank
 from fsdp_profile.analysis.collectives.exposure import CollectiveSummary, collective_summary
 from fsdp_profile.analysis.collectives.timeline import (
     BY_GROUP,
@@ -69,9 +70,9 @@ def step_breakdowns(ref: RunRef, *, rank: int) -> dict[int, TimeBreakdown]:
     return found
 
 
-def across(ref: RunRef) -> Across:
+def cross_rank(ref: RunRef) -> CrossRank:
     """The collectives of all ranks, matched."""
-    found: Across = ask(across_ranks, ref)
+    found: CrossRank = ask(matching.cross_rank, ref)
     return found
 
 
@@ -81,38 +82,38 @@ def by_kind(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
 
 
 def by_group(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
-    """The same of each process group."""
+    """Sums over the calls of each process group."""
     return call_totals(_calls(ref, rank), BY_GROUP)
 
 
 def by_unit(ref: RunRef, *, rank: int | None) -> list[CallTotal]:
-    """The same of each unit."""
+    """Sums over the calls of each unit."""
     return call_totals(_calls(ref, rank), BY_UNIT)
 
 
 def by_rank(ref: RunRef) -> list[CallTotal]:
-    """The same of each rank."""
+    """Sums over the calls of each rank."""
     return call_totals(_calls(ref, None), BY_RANK)
 
 
 def step_calls(ref: RunRef, *, rank: int | None, step: int) -> StepCalls:
     """The calls of one step of a rank, or of all."""
     with Damage(ref.label):
-        return _step_calls(str(ref.path), ref.stamp, rank, step, _across=across(ref), _calls=_calls(ref, rank))
+        return _step_calls(str(ref.path), ref.stamp, rank, step, _cross_rank=cross_rank(ref), _calls=_calls(ref, rank))
 
 
 def _calls(ref: RunRef, rank: int | None) -> pa.Table:
     with Damage(ref.label):
-        return _cached_calls(str(ref.path), ref.stamp, rank, _across=across(ref))
+        return _cached_calls(str(ref.path), ref.stamp, rank, _cross_rank=cross_rank(ref))
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the collectives")
-def _cached_calls(path: str, stamp: tuple[int, int], rank: int | None, *, _across: Across) -> pa.Table:
-    return timeline.collective_calls(load_run(path), _across, rank=rank)
+def _cached_calls(path: str, stamp: tuple[int, int], rank: int | None, *, _cross_rank: CrossRank) -> pa.Table:
+    return timeline.collective_calls(load_run(path), _cross_rank, rank=rank)
 
 
 @st.cache_data(max_entries=64, show_spinner="Reading the collectives")
 def _step_calls(
-    path: str, stamp: tuple[int, int], rank: int | None, step: int, *, _across: Across, _calls: pa.Table
+    path: str, stamp: tuple[int, int], rank: int | None, step: int, *, _cross_rank: CrossRank, _calls: pa.Table
 ) -> StepCalls:
-    return timeline.step_calls(load_run(path), _across, _calls, rank=rank, step=step)
+    return timeline.step_calls(load_run(path), _cross_rank, _calls, rank=rank, step=step)

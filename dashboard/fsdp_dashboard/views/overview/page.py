@@ -8,6 +8,7 @@ import streamlit as st
 from fsdp_dashboard import data, state, tables, text, widgets
 from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.state import Selection
+from fsdp_dashboard.values import markdown
 from fsdp_dashboard.views import page_named
 from fsdp_dashboard.views.memory import queries as data_memory
 from fsdp_dashboard.views.memory import tables as tables_memory
@@ -19,6 +20,7 @@ from fsdp_dashboard.views.overview.charts import PeakBar, composition_figure
 from fsdp_dashboard.views.ranks import parts
 from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text
+from fsdp_profile.present.endings import endings
 
 OOM_ICON = ":material/memory_alt:"
 MAX_FINDINGS = 6  # of a run; the others are behind an expander
@@ -213,7 +215,7 @@ def about(runs: Runs) -> None:
         return
     for ref, run in runs:
         name = f"{text.code(ref.label)}: " if len(runs) > 1 else ""
-        for line in [*text.endings(run), *map(text.code, run.manifest.warnings)]:
+        for line in [*map(markdown, endings(run.manifest).problems), *map(text.code, run.manifest.warnings)]:
             st.warning(f"{name}{line}", icon=":material/warning:")
         with widgets.told(ref.label):
             num_caught = data_memory.failures(ref, run).caught

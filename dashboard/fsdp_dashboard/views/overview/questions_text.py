@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from fsdp_dashboard.text import code, where
+from fsdp_dashboard.values import markdown
 from fsdp_profile.analysis.findings.questions import Answers, Gathering, Sharding, Unsharded
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.core.schema import Strategy
+from fsdp_profile.present.stragglers import late_rank
 
 _NAMED_UNITS: Final = 4
 NO_BASELINE: Final = (
@@ -126,19 +128,4 @@ def late(found: Answers, num_ranks: int) -> str:
     """The rank that the others waited for."""
     if found.is_single_rank:
         return "One rank only: there is no other to wait for." if num_ranks < 2 else "**Not recorded**: one rank only."
-    if not found.num_matched:
-        return "**Not recorded**: no collective could be matched across the ranks."
-    if found.late is None:
-        return f"**None**: all ranks came at once to all {found.num_matched:,} matched collectives."
-    worst, second = found.late, found.next_late
-    if second is not None and 2 * second.wait_caused_ns > worst.wait_caused_ns:
-        return (
-            f"**No rank stands out**: of {found.num_matched:,} matched collectives rank {worst.rank} came last in "
-            f"{worst.times_last:,} ({ns_text(worst.wait_caused_ns)} waited for it), rank {second.rank} in "
-            f"{second.times_last:,} ({ns_text(second.wait_caused_ns)})."
-        )
-    unit = "" if worst.worst_unit is None else f", mostly busy with {code(unit_text(worst.worst_unit))}"
-    return (
-        f"**Rank {worst.rank}** came last in {worst.times_last:,} of {found.num_matched:,} matched collectives; the "
-        f"others waited **{ns_text(worst.wait_caused_ns)}** for it in sum{unit}."
-    )
+    return markdown(late_rank([one for one in (found.late, found.next_late) if one is not None], found.num_matched))

@@ -1,4 +1,4 @@
-"""Ranks side by side: what each one's peak is made of, and how long its steps took."""
+"""Ranks side by side: the categories of each peak, the length of the steps, and the waits."""
 
 from typing import Final
 
@@ -8,6 +8,7 @@ from fsdp_dashboard.charts.labels import (
     base_layout,
     byte_axis,
     byte_scale,
+    plot_text,
     share_text,
     short_unit,
     whole_ticks,
@@ -17,6 +18,8 @@ from fsdp_profile.analysis.collectives.timeline import RankWait
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text
+from fsdp_profile.core.schema import Phase
+from fsdp_profile.core.words import label_of
 
 MAX_LINES: Final = 8
 """More ranks than this are drawn in one colour: their names would not fit."""
@@ -43,10 +46,10 @@ def peaks_figure(peaks: list[Peak], *, max_bytes: int) -> Figure:
             "type": "bar",
             "x": [str(peak.rank) for peak in peaks],
             "y": scale.of([peak.by_category.get(category, 0) for peak in peaks]),
-            "name": str(category),
+            "name": category.label,
             "marker": {"color": category.colour, "line": {"width": 0}},
             "customdata": [_peak_hover(peak, peak.by_category.get(category, 0)) for peak in peaks],
-            "hovertemplate": f"<b>rank %{{x}}</b><br>{category} %{{customdata[0]}} (%{{customdata[1]}})<br>"
+            "hovertemplate": f"<b>rank %{{x}}</b><br>{category.label} %{{customdata[0]}} (%{{customdata[1]}})<br>"
             "peak %{customdata[2]} in %{customdata[3]}%{customdata[4]}<extra></extra>",
         }
         for category in categories
@@ -107,7 +110,7 @@ def step_times_figure(durations_ns: dict[int, list[int]], *, max_ns: int) -> Fig
 
 
 def waits_figure(waits: list[RankWait], *, max_ns: int) -> Figure:
-    """One bar per rank: the transfer of its matched collectives, and its wait on it; `max_ns` sets the scale."""
+    """One bar per rank: the transfer of its matched collectives, and on it its wait; `max_ns` sets the scale."""
     hover = [
         f"<b>rank {wait.rank}</b>, {wait.count:,} matched collectives<br>waited {ns_text(wait.wait_ns)}<br>"
         f"transfer {ns_text(wait.transfer_ns)}"
@@ -153,6 +156,6 @@ def _peak_hover(peak: Peak, size_bytes: int) -> list[str]:
         bytes_text(size_bytes),
         share,
         bytes_text(peak.allocated_bytes),
-        f"{peak.phase} of step {peak.step}",
+        f"{plot_text(label_of(Phase, peak.phase))} of step {peak.step}",
         unit,
     ]

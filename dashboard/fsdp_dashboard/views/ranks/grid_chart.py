@@ -20,9 +20,9 @@ _MS, _S = 1e6, 1e9
 
 
 def rank_grid_figure(grid: RankGrid, values: Mapping[int, int | None], measure: Measure) -> Figure:
-    """The heat map; a rank without a value is a hole that says so when pointed at."""
+    """The heat map; a rank without a value is a hole whose hover text says so."""
     known = [value for value in values.values() if value is not None]
-    tell: Callable[[int | None], str] = bytes_text if measure in BYTES else ns_text
+    text_of: Callable[[int | None], str] = bytes_text if measure in BYTES else ns_text
     scale = byte_scale(max(known, default=0))
     in_time = ("s", _S) if max(known, default=0) >= _S else ("ms", _MS)
     unit, per_unit = (scale.name, scale.unit_bytes) if measure in BYTES else in_time
@@ -35,7 +35,9 @@ def rank_grid_figure(grid: RankGrid, values: Mapping[int, int | None], measure: 
         "x": list(range(len(grid.columns))),
         "y": list(rows),
         "z": [[_in_unit(values, rank, per_unit) for rank in line] for line in cells],
-        "customdata": [[_hover(grid, values, rank, place, tell) for place, rank in enumerate(line)] for line in cells],
+        "customdata": [
+            [_hover(grid, values, rank, place, text_of) for place, rank in enumerate(line)] for line in cells
+        ],
         "hovertemplate": f"%{{customdata}}<br>{measure}<extra></extra>",
         "hoverongaps": True,
         "colorscale": SCALE,
@@ -58,13 +60,13 @@ def rank_grid_figure(grid: RankGrid, values: Mapping[int, int | None], measure: 
         annotations=[],
     )  # fmt: skip
     if known.count(max(known, default=0)) == 1 and high > low:
-        _mark_highest(layout, grid, values, tell)
+        _mark_highest(layout, grid, values, text_of)
     return {"data": [trace], "layout": layout}
 
 
 def extremes(values: Mapping[int, int | None], measure: Measure) -> str:
     """The picture in words: the lowest and the highest rank, and how many have no value."""
-    tell: Callable[[int | None], str] = bytes_text if measure in BYTES else ns_text
+    text_of: Callable[[int | None], str] = bytes_text if measure in BYTES else ns_text
     known = {rank: value for rank, value in values.items() if value is not None}
     missing = len(values) - len(known)
     more = f"; not recorded on {missing:,} of {len(values):,} ranks" if missing else ""
@@ -72,8 +74,8 @@ def extremes(values: Mapping[int, int | None], measure: Measure) -> str:
         return f"{measure}: not recorded"
     low, high = (min(known, key=lambda r: (known[r], r)), max(known, key=lambda r: (known[r], -r)))
     if known[low] == known[high]:
-        return f"{measure}: {tell(known[high])} on every rank{more}"
-    return f"{measure}: {tell(known[high])} on rank {high}, the highest, {tell(known[low])} on rank {low}{more}"
+        return f"{measure}: {text_of(known[high])} on every rank{more}"
+    return f"{measure}: {text_of(known[high])} on rank {high}, the highest, {text_of(known[low])} on rank {low}{more}"
 
 
 def _in_unit(values: Mapping[int, int | None], rank: int | None, per_unit: float) -> float | None:
@@ -82,12 +84,12 @@ def _in_unit(values: Mapping[int, int | None], rank: int | None, per_unit: float
 
 
 def _hover(
-    grid: RankGrid, values: Mapping[int, int | None], rank: int | None, place: int, tell: Callable[[int | None], str]
+    grid: RankGrid, values: Mapping[int, int | None], rank: int | None, place: int, text_of: Callable[[int | None], str]
 ) -> str:
     if rank is None:
         return "no rank here"
     where = f", {short_text(grid.columns[place])}" if grid.are_hosts else ""
-    return f"<b>rank {rank}</b>{where}<br>{tell(values.get(rank))}"
+    return f"<b>rank {rank}</b>{where}<br>{text_of(values.get(rank))}"
 
 
 def _columns_axis(grid: RankGrid) -> Figure:
@@ -104,7 +106,7 @@ def _columns_axis(grid: RankGrid) -> Figure:
 
 
 def _mark_highest(
-    layout: Figure, grid: RankGrid, values: Mapping[int, int | None], tell: Callable[[int | None], str]
+    layout: Figure, grid: RankGrid, values: Mapping[int, int | None], text_of: Callable[[int | None], str]
 ) -> None:
     known = {rank: value for rank, value in values.items() if value is not None}
     rank = max(known, key=lambda r: (known[r], -r))
@@ -113,7 +115,7 @@ def _mark_highest(
     edge = {"x0": place - 0.5, "x1": place + 0.5, "y0": row - 0.5, "y1": row + 0.5}
     layout["shapes"].append({"type": "rect", "line": {"width": 2, "color": "#d13b2b"}, **edge})
     side = "left" if place < len(grid.columns) / 2 else "right"
-    text = plot_text(f"highest: rank {rank}, {tell(known[rank])}")
+    text = plot_text(f"highest: rank {rank}, {text_of(known[rank])}")
     layout["annotations"].append(
         note(text, x=place, y=1, yref="paper", xanchor=side, yanchor="bottom", font={"size": 11, "color": NEUTRAL})
     )

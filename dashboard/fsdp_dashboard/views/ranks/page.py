@@ -2,12 +2,14 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, state, tables, text, widgets
+from fsdp_dashboard import data, state, text, widgets
 from fsdp_dashboard.data import RunFacts, RunRef
-from fsdp_dashboard.views.collectives import tables as tables_collectives
-from fsdp_dashboard.views.ranks import parts
-from fsdp_dashboard.views.ranks import queries as data_ranks
+from fsdp_dashboard.values import arrow_table, markdown
+from fsdp_dashboard.views.ranks import parts, queries
 from fsdp_dashboard.views.ranks.charts import step_times_figure, waits_figure
+from fsdp_profile.present.clocks import clocks
+from fsdp_profile.present.ranks import ranks_table
+from fsdp_profile.present.stragglers import late_rank, matched, never_joined, stragglers_table, waits_table
 
 
 def page() -> None:
@@ -19,17 +21,17 @@ def page() -> None:
         widgets.nothing_chosen(catalogue)
         return
     runs = widgets.readable(chosen.runs)
-    few = [(ref, run) for ref, run in runs if len(run.ranks) <= data_ranks.MANY]
-    measure = data_ranks.Measure.PEAK
+    few = [(ref, run) for ref, run in runs if len(run.ranks) <= queries.MANY]
+    measure = queries.Measure.PEAK
     if len(few) < len(runs):
-        measure = data_ranks.Measure(state.pick_measure(data_ranks.MEASURES))
+        measure = queries.Measure(state.pick_measure(queries.MEASURES))
     max_bytes, max_ns = data.longest(few)
-    max_wait_ns = data_ranks.longest_wait_ns([ref for ref, _ in few])
+    max_wait_ns = queries.longest_wait_ns([ref for ref, _ in few])
     for ref, run in runs:
         if len(runs) > 1:
-            st.markdown(f"#### {run.manifest.strategy} · {text.code(ref.label)}")
+            st.markdown(f"#### {run.manifest.strategy.label} · {text.code(ref.label)}")
         with widgets.told(ref.label):
-            if len(run.ranks) > data_ranks.MANY:
+            if len(run.ranks) > queries.MANY:
                 widgets.section(f"{len(run.ranks):,} ranks")
                 parts.rank_map(ref, run, measure)
             else:
@@ -38,8 +40,8 @@ def page() -> None:
                     parts.rank_peaks(ref, run, label=None, max_bytes=max_bytes)
                 with right:
                     step_times(ref, run, max_ns)
-            widgets.table(tables.ranks_table(run.ranks), key=f"ranks {ref.label}")
-            across(ref, max_wait_ns, is_drawn=len(run.ranks) <= data_ranks.MANY)
+            widgets.table(arrow_table(ranks_table(run.ranks)), key=f"ranks {ref.label}")
+            waiting(ref, max_wait_ns, is_drawn=len(run.ranks) <= queries.MANY)
 
 
 def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
@@ -54,39 +56,38 @@ def step_times(ref: RunRef, run: RunFacts, max_ns: int) -> None:
         widgets.not_recorded("Step times", ref.label, "no step was completed")
 
 
-def across(ref: RunRef, max_ns: int, *, is_drawn: bool) -> None:
-    """Who came last to the collectives, who never came, and what was wait and what transfer."""
+def waiting(ref: RunRef, max_ns: int, *, is_drawn: bool) -> None:
+    """Which rank came last to the collectives, which never joined, and what was wait and what transfer."""
     widgets.section("Waiting for each other")
-    found = data_ranks.across(ref)
+    found = queries.cross_rank(ref)
     if found.is_single_rank:
         widgets.not_recorded("Waits", ref.label, "one rank only: there is no other to compare with")
         return
-    for lost in found.never_joined:
-        st.error(text.never_joined(lost), icon=":material/error:")
+    for lost in never_joined(found.never_joined):
+        st.error(markdown(lost), icon=":material/error:")
+    how = f"{markdown(matched(found))} {markdown(clocks(found.clock))}"
     if not found.num_matched:
         why = "; ".join(found.unmatched) or data.not_recorded(ref).get("collectives", "no collectives were recorded")
         widgets.not_recorded("Waits", ref.label, why)
         if found.num_unmatched:
-            st.caption(f"{text.matched(found)} {text.clocks(found.clock)}")
+            st.caption(how)
         return
-    if found.stragglers:
-        st.markdown(text.straggler(found.stragglers[0], found.num_matched))
-    waits = data_ranks.waits(ref)
+    st.markdown(markdown(late_rank(found.stragglers, found.num_matched)))
+    waits = arrow_table(waits_table(found.waits))
     if is_drawn:
         left, right = st.columns([3, 2])
         with left:
-            drawn = waits_figure(waits, max_ns=max_ns)
+            drawn = waits_figure(list(found.waits), max_ns=max_ns)
             widgets.figure(drawn, key=f"waits {ref.label}", alt="Wait and transfer of each rank in matched collectives")
         with right:
-            widgets.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
+            widgets.table(waits, key=f"waits table {ref.label}")
     if found.stragglers:
-        widgets.table(tables_collectives.stragglers_table(found.stragglers), key=f"stragglers {ref.label}")
-    else:
-        st.markdown("No rank came late: all came to each collective at once.")
-    st.caption(f"{text.matched(found)} {text.clocks(found.clock)}")
+        late = stragglers_table(found.stragglers, num_matched=found.num_matched)
+        widgets.table(arrow_table(late), key=f"stragglers {ref.label}")
+    st.caption(how)
     if not is_drawn:
         with st.expander("Wait and transfer of every rank"):
-            widgets.table(tables_collectives.waits_table(waits), key=f"waits table {ref.label}")
+            widgets.table(waits, key=f"waits table {ref.label}")
 
 
 if __name__ == "__main__":

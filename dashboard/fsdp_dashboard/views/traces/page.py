@@ -6,11 +6,13 @@ import streamlit as st
 
 from fsdp_dashboard import data, state, text, widgets
 from fsdp_dashboard.data import RunFacts, RunRef
+from fsdp_dashboard.values import arrow_table
 from fsdp_dashboard.views import page_named
-from fsdp_dashboard.views.collectives import queries as data_collectives
-from fsdp_dashboard.views.share import queries as data_share
-from fsdp_dashboard.views.traces import queries as data_traces
-from fsdp_dashboard.views.traces import tables
+from fsdp_dashboard.views.collectives import queries as collectives
+from fsdp_dashboard.views.share import queries as share
+from fsdp_dashboard.views.traces import queries
+from fsdp_profile.present.collectives import overlap_table
+from fsdp_profile.present.hta import hta_table
 
 NOT_KEPT = "no trace was kept when it was recorded"
 
@@ -40,9 +42,9 @@ def page() -> None:
 def files(ref: RunRef, run: RunFacts) -> None:
     """The traces, by rank."""
     widgets.section("Kineto traces")
-    traces = data_traces.traces(ref, run)
+    traces = queries.traces(ref, run)
     if traces:
-        widgets.table(tables.traces_table(traces), key="traces")
+        widgets.table(arrow_table(queries.traces_table(traces)), key="traces")
     else:
         why = run.manifest.sources.get("Kineto traces", NOT_KEPT).removeprefix("not recorded: ")
         widgets.not_recorded("Kineto traces", ref.label, why)
@@ -51,17 +53,18 @@ def files(ref: RunRef, run: RunFacts) -> None:
 def perfetto(chosen: state.Selection, ref: RunRef) -> None:
     """The way to a file that Perfetto opens: phases, units, collectives and memory of every rank on one axis."""
     to = replace(chosen, units_run=ref if len(chosen.runs) > 1 else None).query()
-    to[state.FORMAT] = [data_share.FORMATS[data_share.PERFETTO]]
+    to[state.FORMAT] = [share.FORMATS[share.PERFETTO]]
     st.page_link(page_named("share").script, label="As a file for Perfetto", icon=":material/share:", query_params=to)
 
 
 def ours(ref: RunRef, run: RunFacts) -> None:
     """Our overlap of each rank."""
     widgets.section("Ours: collectives and compute")
-    found = {r.rank: data_collectives.summary(ref, rank=r.rank) for r in run.ranks}
+    found = {r.rank: collectives.summary(ref, rank=r.rank) for r in run.ranks}
     if any(found.values()):
-        widgets.table(tables.overlap_table(found), key="ours")
-        st.caption("Over the training steps; times are unions, so what runs at the same time counts once.")
+        ours_table = overlap_table(found)
+        widgets.table(arrow_table(ours_table), key="ours")
+        st.caption(ours_table.note)
     else:
         widgets.not_recorded("Collectives", ref.label, data.not_recorded(ref).get("collectives", "none were seen"))
 
@@ -69,7 +72,7 @@ def ours(ref: RunRef, run: RunFacts) -> None:
 def theirs(ref: RunRef, run: RunFacts) -> None:
     """HTA's tables, when asked for."""
     widgets.section("Holistic Trace Analysis (HTA)")
-    obstacle = data_traces.why_no_hta(run)
+    obstacle = queries.why_no_hta(run)
     if obstacle is not None:
         st.info(obstacle, icon=":material/info:")
         return
@@ -78,10 +81,10 @@ def theirs(ref: RunRef, run: RunFacts) -> None:
         st.session_state[asked] = True
     if not st.session_state.get(asked):
         return
-    for table in data_traces.hta_tables(ref):
+    for table in queries.hta_tables(ref):
         st.markdown(f"**HTA: {text.code(table.name)}**")
         if table.error is None:
-            widgets.table(tables.hta_table(table), key=f"hta {table.name}")
+            widgets.table(arrow_table(hta_table(table)), key=f"hta {table.name}")
         else:
             st.warning(f"HTA gave none; in its own words: {text.code(table.error)}", icon=":material/warning:")
 

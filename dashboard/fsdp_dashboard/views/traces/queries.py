@@ -1,6 +1,7 @@
-"""The doorway's part on Kineto traces: which ones a run holds, and what HTA says of them."""
+"""Queries of the Traces page: the Kineto traces of a run, and HTA's tables of them."""
 
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -10,6 +11,7 @@ from fsdp_profile.analysis.hta import runner as hta
 from fsdp_profile.analysis.hta.runner import HtaTable
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core import layout
+from fsdp_profile.present.values import Table, Unit, column, table
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,11 +34,24 @@ def traces(ref: RunRef, run: RunFacts) -> list[TraceFile]:
             found.append(TraceFile(rank=rank, name=name, size_bytes=path.stat().st_size))
     with Damage(ref.label):
         found += [
-            TraceFile(rank=int(told["rank"]), name=str(told["file"]), size_bytes=None)
-            for told in run.manifest.extra.get("imported", [])
-            if told["kind"] == "trace"
+            TraceFile(rank=int(source["rank"]), name=str(source["file"]), size_bytes=None)
+            for source in run.manifest.extra.get("imported", [])
+            if source["kind"] == "trace"
         ]
     return sorted(found, key=lambda trace: (trace.rank, trace.name))
+
+
+def traces_table(traces: Sequence[TraceFile]) -> Table:
+    """One row per Kineto trace; without a size where no trace is kept in the run."""
+    kept = {True: "in the run", False: "not kept: the run was imported from it"}
+    columns = [
+        column("rank", Unit.COUNT, [trace.rank for trace in traces]),
+        column("trace", Unit.NAME, [trace.name for trace in traces]),
+        column("where", Unit.TEXT, [kept[trace.size_bytes is not None] for trace in traces]),
+    ]
+    if any(trace.size_bytes is not None for trace in traces):
+        columns.append(column("size", Unit.BYTES, [trace.size_bytes for trace in traces]))
+    return table("Kineto traces", columns)
 
 
 def why_no_hta(run: RunFacts) -> str | None:

@@ -27,7 +27,8 @@ from fsdp_dashboard.charts.stack import (
 from fsdp_profile.analysis.memory.downsampling import MAX_ROWS
 from fsdp_profile.analysis.memory.step_ledger import StepLedger
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.schema import SpanKind
+from fsdp_profile.core.schema import Prefetch, SpanKind
+from fsdp_profile.core.words import label_of
 
 MAX_SPANS: Final = 2000
 """Plotly draws this many bars without delay; of more the longest are drawn."""
@@ -81,7 +82,7 @@ def units_figure(step: StepLedger, spans: pa.Table) -> Figure:
 
 
 def _rows(names: dict[int, str], spans: pa.Table) -> dict[int, int]:
-    """Unit -> its row: in the order in which they come to work, then those without a span."""
+    """Unit -> its row: in the order of their first span, then those without a span."""
     seen = dict.fromkeys(unit for unit in spans.column("unit").to_pylist() if unit in names)
     return {unit: row for row, unit in enumerate([*seen, *(u for u in sorted(names) if u not in seen)])}
 
@@ -174,9 +175,10 @@ def _reshards(spans: pa.Table, step: StepLedger, rows: dict[int, int]) -> Figure
 def _hover(spans: pa.Table, step: StepLedger) -> Figure:
     start, end = _times(spans)
     names = [short_unit(name, max_chars=2 * MAX_NAME_CHARS) for name in spans.column("name").to_pylist()]
-    kinds, sizes = spans.column("kind").to_pylist(), spans.column("size_bytes").to_pylist()
-    told = zip(spans.column("prefetched").to_pylist(), spans.column("prefetch").to_pylist(), strict=True)
-    prefetched = [_prefetched(by) if is_ahead else "" for is_ahead, by in told]
+    kinds = [plot_text(label_of(SpanKind, kind)) for kind in spans.column("kind").to_pylist()]
+    sizes = spans.column("size_bytes").to_pylist()
+    origins = zip(spans.column("prefetched").to_pylist(), spans.column("prefetch").to_pylist(), strict=True)
+    prefetched = [_prefetched(by) if is_ahead else "" for is_ahead, by in origins]
     begin, length = ms_in_step(start, step), (end - start) / 1e6
     rows = zip(names, kinds, map(bytes_text, sizes), begin, length, prefetched, strict=True)
     return {
@@ -188,8 +190,8 @@ def _hover(spans: pa.Table, step: StepLedger) -> Figure:
 
 
 def _prefetched(by: str | None) -> str:
-    """Who asked for it, where the recording tells."""
-    return f", prefetched ({plot_text(by.lower())})" if by else ", prefetched"
+    """That it was prefetched, and by whom where the recording holds it."""
+    return f", prefetched ({plot_text(label_of(Prefetch, by))})" if by else ", prefetched"
 
 
 def _times(spans: pa.Table) -> tuple[Any, Any]:

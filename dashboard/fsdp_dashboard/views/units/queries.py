@@ -1,4 +1,4 @@
-"""The doorway's part on units that are gathered at the same time. Cached and guarded as data.py is."""
+"""Queries of the Units page: the order of the units, and what was gathered at the same time; cached as in data.py."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -35,7 +35,7 @@ def in_flight(ref: RunRef, *, rank: int) -> list[InFlight]:
 
 
 def gathers(ref: RunRef, *, rank: int, step: int) -> pa.Table:
-    """The gathers of one step, by time: rows of analysis.in_flight.gathers."""
+    """The gathers of one step, by time: rows of `gathers` in analysis/units/in_flight.py."""
     return ask(_gathers, ref, rank=rank, step=step)
 
 
@@ -45,7 +45,7 @@ def _gathers(run: Run, *, rank: int, step: int) -> pa.Table:
 
 
 def why_not_in_flight(ref: RunRef, *, rank: int) -> str | None:
-    """Why units that gather have no answer to what was gathered at once; None where they have, or none gathers."""
+    """Why it is not known what was gathered at once; None where it is known, or where no unit gathers."""
     found: str | None = ask(_why_not_in_flight, ref, rank=rank)
     return found
 
@@ -56,4 +56,4 @@ def _why_not_in_flight(run: Run, *, rank: int) -> str | None:
     if gathered.gathers(run, rank=rank).num_rows:
         return "no complete step in which a unit was gathered"
     is_gather = pc.equal(run.table("unit_spans", rank=rank).column("kind").cast(pa.string()), SpanKind.ALL_GATHER.value)
-    return "the recording does not tell when units were resharded" if pc.any(is_gather).as_py() else None
+    return "the recording does not hold when units were resharded" if pc.any(is_gather).as_py() else None

@@ -49,7 +49,7 @@ _WHY: Final = list(Unmatched)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KindAcross:
+class CrossRankKind:
     """The matched collectives of one kind, in sums over them."""
 
     count: int
@@ -61,7 +61,7 @@ class KindAcross:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Across:
+class CrossRank:
     """The collectives of the training steps, over all ranks recorded here."""
 
     collectives: pa.Table
@@ -101,7 +101,7 @@ class Across:
         return int(self.collectives.num_rows)
 
 
-def across_ranks(run: Run) -> Across:
+def cross_rank(run: Run) -> CrossRank:
     """Match the collectives of all ranks and measure them; see the note above.
 
     Raises:
@@ -126,7 +126,7 @@ def across_ranks(run: Run) -> Across:
     found = found.append_column("paused_late_ns", pa.array(lated))
     found = found.sort_by("start_ns")
     counted = {str(reason): int((why == number).sum()) for number, reason in enumerate(_WHY)}
-    return Across(
+    return CrossRank(
         collectives=found,
         calls=of_calls,
         num_unmatched=int((~holds).sum()),
@@ -138,9 +138,9 @@ def across_ranks(run: Run) -> Across:
     )
 
 
-def by_kind(across: Across) -> dict[str, KindAcross]:
+def by_kind(matches: CrossRank) -> dict[str, CrossRankKind]:
     """Sums over the matched collectives of each kind."""
-    table = across.collectives
+    table = matches.collectives
     kind = np.array(table.column("kind").to_pylist(), object)
     wait, transfer = (table.column(name).to_numpy() for name in ("wait_ns", "transfer_ns"))
     wait = wait - table.column("paused_wait_ns").to_numpy()
@@ -149,7 +149,7 @@ def by_kind(across: Across) -> dict[str, KindAcross]:
     for word in sorted(set(kind.tolist())):
         mine = kind == word
         known = bandwidth[mine & ~np.isnan(bandwidth)]
-        found[str(word)] = KindAcross(
+        found[str(word)] = CrossRankKind(
             count=int(mine.sum()),
             wait_ns=int(wait[mine].sum()),
             transfer_ns=int(transfer[mine].sum()),

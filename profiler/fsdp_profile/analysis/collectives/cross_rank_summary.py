@@ -1,18 +1,18 @@
-"""What `across_ranks` found, without its tables: kept beside a run, so that a thousand ranks are matched once."""
+"""What `cross_rank` found, without its tables: kept beside a run, so that a thousand ranks are matched once."""
 
 from dataclasses import dataclass
 
 from fsdp_profile.analysis.cache import cached_of_run
 from fsdp_profile.analysis.collectives.clocks import Alignment
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.stragglers import NeverJoined, Straggler
 from fsdp_profile.analysis.collectives.timeline import RankWait, rank_waits
 from fsdp_profile.analysis.run import Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AcrossSummary:
-    """The collectives of the training steps over all ranks, in sums; see `Across` for what each field means."""
+class CrossRankSummary:
+    """The collectives of the training steps over all ranks, in sums; see `CrossRank` for what each field means."""
 
     num_matched: int
     num_unmatched: int
@@ -27,18 +27,18 @@ class AcrossSummary:
     """What each rank waited and what its transfers took."""
 
 
-def across_summary(run: Run) -> AcrossSummary:
+def cross_rank_summary(run: Run) -> CrossRankSummary:
     """Match the collectives of all ranks, or read what was found when that was done before.
 
     Raises:
         InputError: a rank's table is damaged.
     """
-    return cached_of_run(run, "across", AcrossSummary, compute=lambda: _of_tables(run))
+    return cached_of_run(run, "cross_rank", CrossRankSummary, compute=lambda: _of_tables(run))
 
 
-def _of_tables(run: Run) -> AcrossSummary:
-    found = across_ranks(run)
-    return AcrossSummary(
+def _of_tables(run: Run) -> CrossRankSummary:
+    found = cross_rank(run)
+    return CrossRankSummary(
         num_matched=found.num_matched,
         num_unmatched=found.num_unmatched,
         unmatched={str(why): count for why, count in found.unmatched.items()},

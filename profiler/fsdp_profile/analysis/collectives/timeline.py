@@ -1,6 +1,6 @@
 """The collectives of one rank or of all, one row per call, for those who draw and list them.
 
-Exposed time is that of collectives.py, wait, transfer and bandwidth are those of across.py. The calls of one rank
+Exposed time is that of collectives.py, wait, transfer and bandwidth are those of cross_rank.py. The calls of one rank
 keep its own clock; those of all ranks are put on the clock of the lowest one where the clocks could be aligned.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsdp_profile.analysis.collectives.cross_rank import Across
+from fsdp_profile.analysis.collectives.cross_rank import CrossRank
 from fsdp_profile.analysis.collectives.exposure import compute_spans, exposed_ns
 from fsdp_profile.analysis.collectives.matching import numbered
 from fsdp_profile.analysis.run import Run
@@ -94,7 +94,7 @@ class RankWait:
     """From the last rank's start to the end, of the collectives it took part in."""
 
 
-def collective_calls(run: Run, across: Across, *, rank: int | None) -> pa.Table:
+def collective_calls(run: Run, matches: CrossRank, *, rank: int | None) -> pa.Table:
     """Every call in the training steps of one rank, or of all (None), by start.
 
     Columns: rank, start_ns, end_ns, issue_ns, step int64, kind, phase, unit (its name; null when none), group,
@@ -106,12 +106,12 @@ def collective_calls(run: Run, across: Across, *, rank: int | None) -> pa.Table:
         InputError: no such rank, or its tables are damaged.
     """
     if rank is not None:
-        return _calls_of(run, across, rank).sort_by("start_ns")
+        return _calls_of(run, matches, rank).sort_by("start_ns")
     parts = []
     for number in run.ranks:
-        found = _calls_of(run, across, number)
+        found = _calls_of(run, matches, number)
         for name in ("start_ns", "end_ns", "issue_ns"):
-            moved = pa.array(numbers(found, name) - _ahead_ns(across, number), pa.int64())
+            moved = pa.array(numbers(found, name) - _ahead_ns(matches, number), pa.int64())
             found = found.set_column(found.column_names.index(name), name, moved)
         parts.append(found)
     if not parts:
@@ -119,7 +119,7 @@ def collective_calls(run: Run, across: Across, *, rank: int | None) -> pa.Table:
     return pa.concat_tables(parts).combine_chunks().sort_by("start_ns")
 
 
-def step_calls(run: Run, across: Across, calls: pa.Table, *, rank: int | None, step: int) -> StepCalls:
+def step_calls(run: Run, matches: CrossRank, calls: pa.Table, *, rank: int | None, step: int) -> StepCalls:
     """One step of `collective_calls` of the same rank, with the stretches that were exposed.
 
     Raises:
@@ -129,7 +129,7 @@ def step_calls(run: Run, across: Across, calls: pa.Table, *, rank: int | None, s
     mine = calls.filter(pc.equal(calls.column("step"), step))
     start, end, stretches = [], [], []
     for number in ranks:
-        ahead = _ahead_ns(across, number) if rank is None else 0
+        ahead = _ahead_ns(matches, number) if rank is None else 0
         steps = run.table("steps", rank=number)
         row = np.flatnonzero(numbers(steps, "step") == step)
         if len(row):
@@ -193,15 +193,15 @@ def step_totals(run: Run, *, rank: int) -> list[StepTotal]:
     return found
 
 
-def rank_waits(across: Across) -> list[RankWait]:
+def rank_waits(matches: CrossRank) -> list[RankWait]:
     """Wait and transfer of every rank with matched collectives."""
-    number = numbers(across.collectives, "collective")
+    number = numbers(matches.collectives, "collective")
     row_of = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
     row_of[number] = np.arange(len(number))
-    rank = numbers(across.calls, "rank")
-    wait = numbers(across.calls, "wait_ns") - numbers(across.calls, "paused_ns")
-    row = row_of[numbers(across.calls, "collective")]
-    transfer = numbers(across.collectives, "transfer_ns")[row]
+    rank = numbers(matches.calls, "rank")
+    wait = numbers(matches.calls, "wait_ns") - numbers(matches.calls, "paused_ns")
+    row = row_of[numbers(matches.calls, "collective")]
+    transfer = numbers(matches.collectives, "transfer_ns")[row]
     return [
         RankWait(
             rank=which,
@@ -213,7 +213,7 @@ def rank_waits(across: Across) -> list[RankWait]:
     ]
 
 
-def _calls_of(run: Run, across: Across, rank: int) -> pa.Table:
+def _calls_of(run: Run, matches: CrossRank, rank: int) -> pa.Table:
     table = run.table("collectives", rank=rank)
     trained = pa.array(numbers(table, "step") >= 0)
     exposed = exposed_ns(run, rank=rank)
@@ -228,17 +228,17 @@ def _calls_of(run: Run, across: Across, rank: int) -> pa.Table:
     for name in _TAKEN:
         is_text = pa.types.is_dictionary(table.column(name).type)
         columns[name] = _text(table, name) if is_text else table.column(name).cast(pa.int64())
-    return pa.table({**columns, **_matched(table, across, rank)})
+    return pa.table({**columns, **_matched(table, matches, rank)})
 
 
-def _matched(table: pa.Table, across: Across, rank: int) -> dict[str, Any]:
+def _matched(table: pa.Table, matches: CrossRank, rank: int) -> dict[str, Any]:
     """What is known across ranks of each call of a rank; null where its times and kind do not tell it apart."""
-    calls = across.calls.filter(pc.equal(across.calls.column("rank"), rank))
-    row_of = np.full(int(numbers(across.collectives, "collective").max(initial=-1)) + 1, -1, np.int64)
-    row_of[numbers(across.collectives, "collective")] = np.arange(across.num_matched)
+    calls = matches.calls.filter(pc.equal(matches.calls.column("rank"), rank))
+    row_of = np.full(int(numbers(matches.collectives, "collective").max(initial=-1)) + 1, -1, np.int64)
+    row_of[numbers(matches.collectives, "collective")] = np.arange(matches.num_matched)
     row = row_of[numbers(calls, "collective")]
-    kinds = np.concatenate([strings(table, "kind"), _words(across.collectives, "kind")[row]]).astype(str)
-    ahead, num = _ahead_ns(across, rank), table.num_rows
+    kinds = np.concatenate([strings(table, "kind"), _words(matches.collectives, "kind")[row]]).astype(str)
+    ahead, num = _ahead_ns(matches, rank), table.num_rows
     times = [np.concatenate([numbers(table, n), numbers(calls, n) + ahead]) for n in ("start_ns", "end_ns")]
     key = numbered(*times, np.unique(kinds, return_inverse=True)[1].astype(np.int64))
     num_keys = int(key.max(initial=-1)) + 1
@@ -252,7 +252,7 @@ def _matched(table: pa.Table, across: Across, rank: int) -> dict[str, Any]:
         "collective": calls.column("collective").take(which),
         "wait_ns": calls.column("wait_ns").take(which),
         "paused_ns": calls.column("paused_ns").take(which),
-        **{name: across.collectives.column(name).take(of_collective) for name in _MATCHED},
+        **{name: matches.collectives.column(name).take(of_collective) for name in _MATCHED},
     }
 
 
@@ -270,9 +270,9 @@ def _stretches(row: Ints, start: Ints, end: Ints, compute: tuple[Ints, Ints]) ->
     return row[owner[is_open]], begin[is_open], stop[is_open]
 
 
-def _ahead_ns(across: Across, rank: int) -> int:
+def _ahead_ns(matches: CrossRank, rank: int) -> int:
     """What the clock of a rank is ahead of the lowest rank's; 0 where the clocks were not aligned."""
-    return (across.clock.offset_ns or {}).get(rank, 0)
+    return (matches.clock.offset_ns or {}).get(rank, 0)
 
 
 def _text(table: pa.Table, name: str) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Waits, transfers and bandwidths of matched collectives; see [Note: Wait and transfer] in across.py."""
+"""Waits, transfers and bandwidths of matched collectives; see [Note: Wait and transfer] in cross_rank.py."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,7 +40,7 @@ class Waits:
     """What was taken off the times of each rank."""
 
     def calls_table(self) -> pa.Table:
-        """One row per call; see Across.calls."""
+        """One row per call; see CrossRank.calls."""
         wait = np.repeat(self.start_ns, self.count) - self.call_start_ns
         return pa.table(
             {
@@ -88,7 +88,7 @@ def measure_waits(calls: Calls, holds: Bools, start_ns: Ints, end_ns: Ints) -> W
 
 
 def collectives_table(calls: Calls, waits: Waits) -> pa.Table:
-    """One row per matched collective; see Across.collectives, of which `late_unit` is not there yet."""
+    """One row per matched collective; see CrossRank.collectives, of which `late_unit` is not there yet."""
     lead, size, transfer = waits.lead, waits.size_bytes, waits.end_ns - waits.start_ns
     kinds = [calls.kinds[k] for k in calls.kind[lead]]
     groups = [calls.groups[g] for g in calls.group[lead]]

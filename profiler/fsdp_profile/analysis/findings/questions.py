@@ -102,16 +102,16 @@ def unsharded_at(run: Run, at: Peak) -> tuple[Unsharded, ...]:
 def _of_tables(run: Run) -> Answers:
     found = worst_peak(rank_summaries(run))
     reported = found.rank if found is not None else (run.ranks[0] if run.ranks else None)
-    across = cross_rank_summary.across_summary(run)
+    matches = cross_rank_summary.cross_rank_summary(run)
     return Answers(
         peak=found,
         unsharded=unsharded_at(run, found) if found is not None else (),
         sharding=_sharding(run, found) if found is not None else None,
         gathering=_gathering(run, reported) if reported is not None else None,
-        late=across.stragglers[0] if across.stragglers else None,
-        next_late=across.stragglers[1] if len(across.stragglers) > 1 else None,
-        num_matched=across.num_matched,
-        is_single_rank=across.is_single_rank,
+        late=matches.stragglers[0] if matches.stragglers else None,
+        next_late=matches.stragglers[1] if len(matches.stragglers) > 1 else None,
+        num_matched=matches.num_matched,
+        is_single_rank=matches.is_single_rank,
     )
 
 

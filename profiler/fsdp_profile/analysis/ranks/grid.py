@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary
+from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.words import Word
@@ -63,20 +63,20 @@ def rank_grid(summaries: Sequence[RankSummary]) -> RankGrid:
 
 
 def values_of(
-    summaries: Sequence[RankSummary], across: AcrossSummary | None, measure: Measure
+    summaries: Sequence[RankSummary], matches: CrossRankSummary | None, measure: Measure
 ) -> dict[int, int | None]:
     """Rank -> its number in bytes or ns; None where it was not recorded.
 
     Args:
         summaries: of every rank.
-        across: the waits; None where they could not be read.
+        matches: the waits; None where they could not be read.
         measure: which number.
     """
     if measure in (Measure.WAITED, Measure.CAUSED):
-        known = across is not None and across.num_matched > 0
-        waits = {wait.rank: wait.wait_ns for wait in across.waits} if across is not None else {}
-        if measure is Measure.CAUSED and across is not None:
-            caused = {one.rank: one.wait_caused_ns for one in across.stragglers}
+        known = matches is not None and matches.num_matched > 0
+        waits = {wait.rank: wait.wait_ns for wait in matches.waits} if matches is not None else {}
+        if measure is Measure.CAUSED and matches is not None:
+            caused = {one.rank: one.wait_caused_ns for one in matches.stragglers}
             waits = {rank: caused.get(rank, 0) for rank in waits}
         return {one.rank: waits.get(one.rank) if known else None for one in summaries}
     return {one.rank: _of_summary(one, measure) for one in summaries}

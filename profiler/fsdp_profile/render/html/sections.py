@@ -1,12 +1,12 @@
 """The sections of the HTML report about one run: ask the analysis, fill tables. What cannot be read is said."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.why_not_smaller import why_not_smaller
@@ -22,13 +22,15 @@ from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
 from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.present import breakdown, collectives, ranks, units
+from fsdp_profile.present.clocks import clocks
+from fsdp_profile.present.endings import endings
+from fsdp_profile.present.stragglers import late_rank, matched, never_joined, stragglers_table
 from fsdp_profile.render.html.ledger import PackedLedger, pack
 from fsdp_profile.render.html.tags import bar, bullets, esc, facts, heading, legend, paragraph, table
+from fsdp_profile.render.html.values import sentence_paragraph, table_html
 from fsdp_profile.render.terminal.overview import device_text, model_text
-from fsdp_profile.render.terminal.ranks import endings
 
-MAX_ROWS: Final = 400
-"""Rows of a table; what is left out is said."""
 MAX_PHASES: Final = 4_000
 _BUTTONS: Final = (
     ("whole", "Whole run"), ("step", "Step of the peak"), ("peak", "Peak"), ("in", "+"), ("out", "-"),
@@ -55,14 +57,14 @@ def run_page(run: Run, *, number: int) -> RunPage:
     Raises:
         InputError: a table is damaged.
     """
-    ranks = rank_summaries(run)
-    peaks = [r.peak for r in ranks if r.peak]
+    summaries = rank_summaries(run)
+    peaks = [r.peak for r in summaries if r.peak]
     peak = max(peaks, key=lambda p: (p.allocated_bytes, -p.rank), default=None)
     if peak is None:
-        return RunPage(run=run, ranks=ranks, peak=None, ledger=None, chart=None)
+        return RunPage(run=run, ranks=summaries, peak=None, ledger=None, chart=None)
     steps = numbers(run.table("memory_samples", rank=peak.rank), "step")
     ledger = pack(timeline(run, rank=peak.rank), step=np.flatnonzero(steps == peak.step))
-    return RunPage(run=run, ranks=ranks, peak=peak, ledger=ledger, chart=_chart(run, peak, ledger, number))
+    return RunPage(run=run, ranks=summaries, peak=peak, ledger=ledger, chart=_chart(run, peak, ledger, number))
 
 
 def _chart(run: Run, peak: Peak, ledger: PackedLedger, number: int) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def _facts(page: RunPage) -> str:
             ("torch", manifest.versions.get("torch", "not recorded")),
             ("script", script or "not recorded"),
             ("recorded", manifest.created),
-            ("ended", endings(page.run).plain.replace("\n", "; ")),
+            ("ended", endings(page.run.manifest).sentence.text),
         ]
     )
 
@@ -218,64 +220,40 @@ def _findings(page: RunPage) -> str:
 def _units(page: RunPage) -> str:
     if not page.run.ranks:
         return ""
-    rank = page.peak.rank if page.peak is not None else page.run.ranks[0]
-    units = unit_summaries(page.run, rank=rank)
-    rows = [
-        (unit_text(u.name), bytes_text(u.sharded_bytes), bytes_text(u.unsharded_bytes), f"{u.num_gathers:,}",
-         ns_text(u.gathered_ns), ns_text(u.all_gather_ns), ns_text(u.reduce_scatter_ns), ns_text(u.exposed_ns))
-        for u in units[:MAX_ROWS]
-    ]  # fmt: skip
-    header = ("unit", "kept", "gathered", "gathers", "time gathered", "all-gather", "reduce", "exposed")
-    return _titled(f"Units, rank {rank}", table(header, rows) + _left_out(units), "Sums over the complete steps.")
+    rank = _rank_shown(page)
+    found = unit_summaries(page.run, rank=rank)
+    return table_html(units.units_table(found, rank=rank)) + (
+        paragraph(units.units_note(found), css="soft") if found else ""
+    )
 
 
 def _collectives(page: RunPage) -> str:
     if not page.run.ranks:
         return ""
-    rank = page.peak.rank if page.peak is not None else page.run.ranks[0]
-    found = collective_summary(page.run, rank=rank)
-    kinds = [] if found is None else [
-        (kind, f"{t.count:,}", bytes_text(t.size_bytes), ns_text(t.total_ns), ns_text(t.exposed_ns))
-        for kind, t in found.by_kind.items()
-    ]  # fmt: skip
-    steps = [
-        (
-            step,
-            ns_text(b.span_ns),
-            ns_text(b.compute_ns),
-            ns_text(b.exposed_ns),
-            ns_text(b.overlapped_ns),
-            ns_text(b.idle_ns),
-        )
-        for step, b in list(step_breakdowns(page.run, rank=rank).items())[:MAX_ROWS]
-    ]
-    across = across_ranks(page.run)
-    late = [
-        (
-            f"rank {s.rank}",
-            f"{s.times_last:,}",
-            ns_text(s.wait_caused_ns),
-            unit_text(s.worst_unit) if s.worst_unit is not None else "",
-        )
-        for s in across.stragglers[:MAX_ROWS]
-    ]
-    matched = f"{across.num_matched:,} collectives matched across ranks, {across.num_unmatched:,} not."
-    return (
-        _titled(f"Collectives, rank {rank}", table(("kind", "calls", "bytes", "time", "exposed"), kinds))
-        + _titled("Time by step", table(("step", "whole", "compute", "exposed", "overlapped", "idle"), steps))
-        + _titled("Late ranks", table(("rank", "last", "wait caused", "worst at unit"), late), matched)
+    rank = _rank_shown(page)
+    found, steps = collective_summary(page.run, rank=rank), step_breakdowns(page.run, rank=rank)
+    matches = cross_rank(page.run)
+    between = [matched(matches), clocks(matches.clock)] if not matches.is_single_rank else []
+    return "".join(
+        [
+            table_html(collectives.kinds_table(found, rank=rank)),
+            sentence_paragraph(collectives.exposed_time(found, rank=rank)) if found is not None else "",
+            table_html(breakdown.steps_table(steps, rank=rank)),
+            paragraph(breakdown.meaning(steps.values()), css="soft") if steps else "",
+            table_html(stragglers_table(matches.stragglers, num_matched=matches.num_matched)),
+            sentence_paragraph(late_rank(matches.stragglers, matches.num_matched)) if matches.stragglers else "",
+            *(sentence_paragraph(one, css="bad") for one in never_joined(matches.never_joined)),
+            *(sentence_paragraph(one, css="soft") for one in between),
+        ]
     )
 
 
 def _ranks(page: RunPage) -> str:
-    rows = [
-        (r.rank, bytes_text(r.peak.allocated_bytes if r.peak else None), bytes_text(r.reserved_peak_bytes),
-         bytes_text(r.device_used_peak_bytes), r.num_steps, ns_text(r.median_step_ns),
-         str(r.record.ending) if r.record else "no record")
-        for r in page.ranks[:MAX_ROWS]
-    ]  # fmt: skip
-    header = ("rank", "peak", "reserved", "device used", "steps", "median step", "ended")
-    return _titled("Ranks", table(header, rows) + _left_out(page.ranks))
+    return table_html(ranks.peaks_table(page.ranks)) + table_html(ranks.processes_table(page.ranks))
+
+
+def _rank_shown(page: RunPage) -> int:
+    return page.peak.rank if page.peak is not None else page.run.ranks[0]
 
 
 def _post_mortem(page: RunPage) -> str:
@@ -319,7 +297,3 @@ def _rest(page: RunPage) -> str:
 
 def _titled(title: str, body: str, note: str = "") -> str:
     return heading(3, title) + body + (paragraph(note, css="soft") if note else "") if body else ""
-
-
-def _left_out(rows: Sequence[object]) -> str:
-    return paragraph(f"and {len(rows) - MAX_ROWS:,} more", css="soft") if len(rows) > MAX_ROWS else ""

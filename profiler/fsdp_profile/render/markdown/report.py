@@ -5,10 +5,11 @@ from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units.summaries import unit_summaries
-from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
+from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
+from fsdp_profile.present import collectives, units
+from fsdp_profile.present import ranks as present
 from fsdp_profile.render.markdown.tags import markdown_table, markdown_text
-
-_MAX_UNITS = 50
+from fsdp_profile.render.markdown.values import sentence_markdown, table_markdown
 
 
 def markdown_report(run: Run) -> str:
@@ -38,17 +39,7 @@ def markdown_report(run: Run) -> str:
         text += _findings(run)
         text += _units(run, peak.rank)
         text += _collectives(run, peak.rank)
-    of_ranks = [
-        (str(r.rank), bytes_text(r.peak.allocated_bytes if r.peak else None), bytes_text(r.reserved_peak_bytes),
-         str(r.num_steps), ns_text(r.median_step_ns), str(r.record.ending) if r.record else "")
-        for r in ranks
-    ]  # fmt: skip
-    text += [
-        "## Ranks",
-        "",
-        markdown_table(("rank", "peak", "reserved", "steps", "median step", "ended"), of_ranks),
-        "",
-    ]
+    text += [*table_markdown(present.peaks_table(ranks)), *table_markdown(present.processes_table(ranks))]
     text += [f"- {markdown_text(line)}" for line in manifest.warnings]
     return "\n".join(text)
 
@@ -62,28 +53,13 @@ def _findings(run: Run) -> list[str]:
 
 
 def _units(run: Run, rank: int) -> list[str]:
-    units = unit_summaries(run, rank=rank)
-    rows = [
-        (unit_text(u.name), bytes_text(u.sharded_bytes), bytes_text(u.unsharded_bytes), str(u.num_gathers),
-         ns_text(u.gathered_ns), ns_text(u.exposed_ns))
-        for u in units[:_MAX_UNITS]
-    ]  # fmt: skip
-    header = ("unit", "kept", "gathered", "gathers", "time gathered", "exposed")
-    more = [f"and {len(units) - _MAX_UNITS} more", ""] if len(units) > _MAX_UNITS else []
-    return [f"## Units of rank {rank}", "", markdown_table(header, rows), "", *more] if rows else []
+    found = unit_summaries(run, rank=rank)
+    return [*table_markdown(units.units_table(found, rank=rank)), *([units.units_note(found), ""] if found else [])]
 
 
 def _collectives(run: Run, rank: int) -> list[str]:
     found = collective_summary(run, rank=rank)
     if found is None:
         return []
-    rows = [
-        (kind, str(total.count), bytes_text(total.size_bytes), ns_text(total.total_ns), ns_text(total.exposed_ns))
-        for kind, total in found.by_kind.items()
-    ]
-    return [
-        f"## Collectives of rank {rank}",
-        "",
-        markdown_table(("kind", "calls", "bytes", "time", "exposed"), rows),
-        "",
-    ]
+    exposed = sentence_markdown(collectives.exposed_time(found, rank=rank))
+    return [*table_markdown(collectives.kinds_table(found, rank=rank)), exposed, ""]

@@ -22,12 +22,13 @@ def fact_bullets(found: Iterable[Fact]) -> list[str]:
     return [f"- {markdown_text(fact.label)}: {sentence_markdown(fact.value)}" for fact in found]
 
 
-def table_markdown(table: Table, *, level: int = 2) -> list[str]:
+def table_markdown(table: Table, *, level: int = 2, max_rows: int | None = MAX_ROWS) -> list[str]:
     """Lines of a table under its heading; none without rows."""
     if not table.num_rows:
         return []
     rows = table.rows()
     lines = [f"{'#' * level} {markdown_text(table.title)}", ""] if table.title else []
-    lines += [markdown_table([column.label for column in table.columns], rows[:MAX_ROWS]), ""]
-    lines += [f"and {len(rows) - MAX_ROWS:,} more", ""] if len(rows) > MAX_ROWS else []
+    lines += [markdown_table([column.label for column in table.columns], rows[:max_rows]), ""]
+    more = len(rows) - (len(rows) if max_rows is None else max_rows)
+    lines += [f"and {more:,} more", ""] if more > 0 else []
     return [*lines, *([markdown_text(table.note), ""] if table.note else [])]

@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from fsdp_profile.analysis.collectives.cross_rank_summary import AcrossSummary, across_summary
+from fsdp_profile.analysis.collectives.cross_rank_summary import CrossRankSummary, cross_rank_summary
 from fsdp_profile.analysis.findings.finding import Finding, Severity
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.ranks.overview import rank_summaries, step_durations_ns
@@ -54,14 +54,14 @@ def exposed_gathers(run: Run, peak: Peak | None) -> Iterator[Finding]:
     )
 
 
-def across(run: Run, peak: Peak | None) -> Iterator[Finding]:
+def cross_rank(run: Run, peak: Peak | None) -> Iterator[Finding]:
     """What matching the collectives of all ranks tells: who is late, and who never came."""
-    found = across_summary(run)
+    found = cross_rank_summary(run)
     yield from _straggler(run, found)
     yield from _never_joined(found)
 
 
-def _straggler(run: Run, found: AcrossSummary) -> Iterator[Finding]:
+def _straggler(run: Run, found: CrossRankSummary) -> Iterator[Finding]:
     """One rank comes last again and again, and the others wait."""
     if not found.stragglers:
         return
@@ -87,7 +87,7 @@ def _straggler(run: Run, found: AcrossSummary) -> Iterator[Finding]:
     )
 
 
-def _never_joined(found: AcrossSummary) -> Iterator[Finding]:
+def _never_joined(found: CrossRankSummary) -> Iterator[Finding]:
     """A rank did not reach a collective that others began: a hang, or a rank that died."""
     for lost in found.never_joined:
         if lost.recording_ended:
@@ -130,7 +130,7 @@ def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
     )
 
 
-TIMED: Final = (exposed_gathers, across)
+TIMED: Final = (exposed_gathers, cross_rank)
 """Those that ask nothing of memory: they hold for traces without it, too."""
 
 RULES: Final = (*TIMED, imbalance)
