@@ -23,12 +23,13 @@ from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
 from fsdp_profile.core.errors import InputError, MissingExtraError
 from fsdp_profile.core.humanize import bytes_text, listed
+from fsdp_profile.core.text import plain
 from fsdp_profile.export.table import TIMELINE, table_of
 from fsdp_profile.ingest.manifest import Manifest
+from fsdp_profile.present.compare import verdict
 from fsdp_profile.render.html.report import comparison_html
 from fsdp_profile.render.html.sections import overview_html
 from fsdp_profile.render.svg.charts import chart_svg
-from fsdp_profile.render.terminal.compare import verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -141,8 +142,7 @@ class RunComparison:
     @property
     def verdict(self) -> str:
         """One sentence."""
-        base = next(c for c in self.comparison.runs if c.run is self.comparison.baseline)
-        return verdict([c for c in self.comparison.runs if c is not base], base)
+        return plain(verdict(self.comparison).text)
 
     def frame(self) -> "DataFrame":
         """Bytes at the peak: a row per category, a column per run.

@@ -13,3 +13,11 @@ class Word(str, Enum):
     def label(self) -> str:
         """What people read: "reduce-scatter" for REDUCE_SCATTER."""
         return str(self.value).lower().replace("_", " ")
+
+
+def label_of(words: type[Word], code: str) -> str:
+    """The label of a code that comes from a table; the code itself where this version does not know it."""
+    try:
+        return words(code).label
+    except ValueError:
+        return code

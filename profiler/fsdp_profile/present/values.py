@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final
 
 from fsdp_profile.core.humanize import bytes_text, ns_text, rate_text, ratio_text
+from fsdp_profile.core.words import Word
 
 NOT_RECORDED: Final = "not recorded"
 
@@ -90,6 +91,14 @@ def joined(sentences: Iterable[Sentence], separator: str) -> Sentence:
     return say(*found)
 
 
+class Tone(Enum):
+    """Whether a cell is a warning."""
+
+    PLAIN = "plain"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
 class Unit(Enum):
     """What the values of a column are."""
 
@@ -97,6 +106,8 @@ class Unit(Enum):
     """Our own words."""
     NAME = "name"
     """Names from a run."""
+    CATEGORY = "category"
+    """Members of Category, shown with their colour; words such as "total" have none."""
     COUNT = "count"
     BYTES = "bytes"
     BYTES_CHANGE = "bytes change"
@@ -104,6 +115,9 @@ class Unit(Enum):
     NS = "ns"
     RATIO = "ratio"
     RATE = "bytes/s"
+    LOSS = "loss"
+    DIFFERENCE = "difference"
+    """Of two losses."""
 
 
 Value = str | int | float | None
@@ -118,11 +132,17 @@ class Column:
     values: tuple[Value, ...]
     absent: str = NOT_RECORDED
     """What stands for None."""
+    is_named: bool = False
+    """The label is a name from a run."""
+    follows: bool = False
+    """Stays beside the column before it where a table is too wide and goes on below."""
+    tones: tuple[Tone, ...] = ()
+    """Of each value; empty: all are plain."""
 
     @property
     def is_number(self) -> bool:
         """Whether the values are aligned to the right and sorted by size."""
-        return self.unit not in (Unit.TEXT, Unit.NAME)
+        return self.unit not in (Unit.TEXT, Unit.NAME, Unit.CATEGORY)
 
     def texts(self) -> list[str]:
         """The values as people read them, one by one."""
@@ -131,7 +151,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Columns of one length; the first one names the rows."""
+    """Columns of one length; the first ones name the rows."""
 
     title: str = ""
     columns: tuple[Column, ...]
@@ -139,6 +159,8 @@ class Table:
     """In which sense the numbers are meant: of which rank, over which steps."""
     num_totals: int = 0
     """Rows at the end that sum up the others."""
+    num_keys: int = 1
+    """Columns at the left that name the rows, repeated where a table goes on below."""
 
     @property
     def num_rows(self) -> int:
@@ -158,12 +180,20 @@ class Fact:
     value: Sentence
 
 
-def column(label: str, unit: Unit, values: Iterable[Value], *, absent: str = NOT_RECORDED) -> Column:
+def column(
+    label: str,
+    unit: Unit,
+    values: Iterable[Value],
+    *,
+    absent: str = NOT_RECORDED,
+    is_named: bool = False,
+    follows: bool = False,
+) -> Column:
     """A column from any iterable of values."""
-    return Column(label=label, unit=unit, values=tuple(values), absent=absent)
+    return Column(label=label, unit=unit, values=tuple(values), absent=absent, is_named=is_named, follows=follows)
 
 
-def table(title: str, columns: Sequence[Column], *, note: str = "", num_totals: int = 0) -> Table:
+def table(title: str, columns: Sequence[Column], *, note: str = "", num_totals: int = 0, num_keys: int = 1) -> Table:
     """A table from its columns.
 
     Raises:
@@ -171,7 +201,7 @@ def table(title: str, columns: Sequence[Column], *, note: str = "", num_totals: 
     """
     if len({len(one.values) for one in columns}) > 1:
         raise ValueError(f"columns of '{title}' have different lengths")
-    return Table(title=title, columns=tuple(columns), note=note, num_totals=num_totals)
+    return Table(title=title, columns=tuple(columns), note=note, num_totals=num_totals, num_keys=num_keys)
 
 
 def value_text(value: Value, unit: Unit) -> str:
@@ -182,14 +212,18 @@ def value_text(value: Value, unit: Unit) -> str:
     """
     if value is None:
         return NOT_RECORDED
+    if isinstance(value, Word):
+        return value.label
     if isinstance(value, str):
         return value
     texts: dict[Unit, Callable[[float], str]] = {
         Unit.COUNT: lambda number: f"{number:,}",
         Unit.BYTES: lambda size: bytes_text(int(size)),
-        Unit.BYTES_CHANGE: lambda size: f"{'+' if size > 0 else ''}{bytes_text(int(size))}",
+        Unit.BYTES_CHANGE: lambda size: f"{'+' if size > 0 else ''}{bytes_text(int(size))}" if size else "=",
         Unit.NS: lambda ns: ns_text(int(ns)),
         Unit.RATIO: ratio_text,
         Unit.RATE: rate_text,
+        Unit.LOSS: lambda loss: f"{loss:.6f}",
+        Unit.DIFFERENCE: lambda difference: f"{difference:.1e}" if difference else "0",
     }
     return texts[unit](value)

@@ -173,9 +173,15 @@ def note(text: str) -> Text:
 
 def lines(texts: Iterable[str], *, style: str = "") -> RenderableType:
     """Sentences, one to a line; what is longer than the line goes on indented."""
+    return bulleted((Text(plain(text), style=style) for text in texts), style=style)
+
+
+def bulleted(texts: Iterable[Text], *, style: str = "") -> RenderableType:
+    """Texts with a dash before each; what is longer than the line goes on indented."""
     table = Table.grid(padding=(0, 1, 0, 0))
     for text in texts:
-        table.add_row(Text("-", style=style), Text(plain(text), style=style, overflow="fold"))
+        text.overflow = "fold"
+        table.add_row(Text("-", style=style), text)
     return table
 
 
