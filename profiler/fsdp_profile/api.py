@@ -23,12 +23,13 @@ from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
 from fsdp_profile.core.errors import InputError, MissingExtraError
 from fsdp_profile.core.humanize import bytes_text, listed
 from fsdp_profile.core.layout import claim_run_dir
+from fsdp_profile.core.text import plain
 from fsdp_profile.export.table import TIMELINE, table_of
 from fsdp_profile.ingest.imported.run import import_files
+from fsdp_profile.present.compare import verdict
 from fsdp_profile.render.html.report import comparison_html
 from fsdp_profile.render.html.sections import overview_html
 from fsdp_profile.render.svg.charts import chart_svg
-from fsdp_profile.render.terminal.compare import verdict
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -131,8 +132,7 @@ class RunComparison(peaks.Comparison):
     @property
     def verdict(self) -> str:
         """What the other runs need against the baseline, in one sentence."""
-        base = next(c for c in self.runs if c.run is self.baseline)
-        return verdict([c for c in self.runs if c is not base], base)
+        return plain(verdict(self).text)
 
     def frame(self) -> "DataFrame":
         """Bytes at the peak: a row for each category, a column for each run.

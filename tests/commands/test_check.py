@@ -83,7 +83,7 @@ def test_json_holds_every_check(capsys):
     document = json.loads(capsys.readouterr().out)
     [found] = document.pop("checks")
     assert document == {
-        "schema": "1.1", "run": "gpt-fsdp2-2ranks", "baselines": [], "passed": False, "differences": []
+        "schema": "2.0", "run": "gpt-fsdp2-2ranks", "baselines": [], "passed": False, "differences": []
     }  # fmt: skip
     assert found.pop("message").startswith("peak 10.98 MiB, 9.98 MiB over the limit of 1.00 MiB on rank 0")
     assert found == {

@@ -146,7 +146,7 @@ def test_runs_that_differ_are_warned_about(capsys, tmp_path):
 
 def test_unknown_is_a_row_even_when_it_is_nothing(capsys, tmp_path):
     text = compared(capsys, run_of(tmp_path / "a", size=8), run_of(tmp_path / "b", size=4))
-    assert ["?", "UNKNOWN", "0", "B", "0", "B", "="] in [line.split() for line in text.splitlines()]
+    assert ["?", "unknown", "0", "B", "0", "B", "="] in [line.split() for line in text.splitlines()]
 
 
 NO_COST = dict.fromkeys(("step_ns", "size_bytes", "wire_bytes", "communication_ns", "exposed_ns"))
@@ -167,7 +167,7 @@ def test_json_is_this_document(capsys, tmp_path):
         .build()
     )
     assert json.loads(compared(capsys, fsdp2.path, ddp.path, "--json")) == {
-        "schema": "1.1",
+        "schema": "2.0",
         "runs": ["fsdp2", "ddp"],
         "baseline": "ddp",
         "peak": [
@@ -190,7 +190,7 @@ def test_json_is_this_document(capsys, tmp_path):
         "by_unit": [],
         "per_step": [{"run": name, **NO_COST} for name in ("fsdp2", "ddp")],
         "losses": [],
-        "why": ["PARAM -30 B against ddp", "ACTIVATION +5 B against ddp"],
+        "why": ["parameters -30 B against ddp", "activations +5 B against ddp"],
         "differences": ["world size: 2 in fsdp2, 1 in ddp"],
         "left_out": [],
     }

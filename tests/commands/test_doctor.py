@@ -16,8 +16,8 @@ from recording import ROOT, fsdp_profile
 from rich.console import Console
 
 from fsdp_profile.capture import machine
-from fsdp_profile.capture.machine import Fact, State
 from fsdp_profile.commands import _trial, main
+from fsdp_profile.core.machine import Fact, State
 from fsdp_profile.render.terminal.doctor import doctor_report, verdict
 
 FSDP2 = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"

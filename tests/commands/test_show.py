@@ -274,7 +274,7 @@ def test_json_of_a_small_run_is_this_document(capsys, tmp_path):
     }
     assert [test["is_reason"] for test in document.pop("why_not_smaller")] == [None, False, True, True]
     assert document == {
-        "schema": "1.1",
+        "schema": "2.0",
         "run": {
             "name": "tiny",
             "strategy": "FSDP2",

@@ -11,7 +11,6 @@ import socket
 import sys
 import sysconfig
 import tempfile
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +18,7 @@ from typing import Any, Final
 import psutil
 
 from fsdp_profile.core.humanize import bytes_text
-from fsdp_profile.core.words import Word
+from fsdp_profile.core.machine import Fact, State
 
 OLDEST_TORCH: Final = (2, 4)
 NEWEST_TORCH: Final = (2, 15)
@@ -28,27 +27,6 @@ FEW_FREE_BYTES: Final = 1 << 30
 """Of a disk: a window with Kineto traces of a larger model takes some hundred MB a rank."""
 AUTOSTART: Final = "fsdp_profile_autostart.pth"
 CAPTURE_EXTRA: Final = "pip install 'fsdp-profile[capture]'"
-
-
-class State(Word):
-    """How much of the product a fact leaves."""
-
-    OK = "ok"
-    LIMITED = "limited"
-    """Something is not recorded or not there; all else works."""
-    MISSING = "missing"
-    """Nothing can be recorded here."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fact:
-    """One thing that was looked at."""
-
-    name: str
-    state: State
-    found: str
-    action: str = ""
-    """What to do about it; '' where there is nothing to do."""
 
 
 def facts(folder: Path) -> list[Fact]:

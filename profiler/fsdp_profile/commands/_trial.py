@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from fsdp_profile.capture.machine import Fact, State
 from fsdp_profile.core.humanize import bytes_text, ratio_text
 from fsdp_profile.core.layout import packaged
+from fsdp_profile.core.machine import Fact, State
 
 if TYPE_CHECKING:
     from fsdp_profile.analysis.run import Run

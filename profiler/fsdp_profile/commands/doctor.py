@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsdp_profile.capture.machine import Fact
+    from fsdp_profile.core.machine import Fact
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Look, try, tell."""
     import sys
 
-    from fsdp_profile.capture.machine import State, facts
+    from fsdp_profile.capture.machine import facts
+    from fsdp_profile.core.machine import State
 
     found = facts(Path("runs"))
     trial: dict[str, Any] | None = None

@@ -84,7 +84,7 @@ def _formulas(args: argparse.Namespace) -> int:
     for world in worlds:
         layouts = chosen or possible(world)
         rows += plan_rows(model, recipe, world, layouts=layouts, options=options)
-    from fsdp_profile.render.terminal.plan import formula_title
+    from fsdp_profile.present.plan import formula_title
 
     remarks = _unknowns(model, rows)
     title = formula_title(model, recipe, [world.size for world in worlds])
@@ -115,8 +115,9 @@ def _search(args: argparse.Namespace, model: ModelSize, options: Options) -> int
     if args.json:
         _print_json({"device": device.name, "search": args.search, "found": [_found(f, device) for f in found]})
         return 0
+    from fsdp_profile.present.plan import formula_title
     from fsdp_profile.render.terminal.console import console
-    from fsdp_profile.render.terminal.plan import formula_title, search_report
+    from fsdp_profile.render.terminal.plan import search_report
 
     ranks = [world.size] if args.search == "batch" else []
     title = f"{what} of {device.title}: {formula_title(model, recipe, ranks).removesuffix(',  ranks')}"

@@ -91,6 +91,14 @@ def joined(sentences: Iterable[Sentence], separator: str) -> Sentence:
     return say(*found)
 
 
+class Tone(Enum):
+    """Whether a cell is a warning."""
+
+    PLAIN = "plain"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
 class Unit(Enum):
     """What the values of a column are."""
 
@@ -110,6 +118,9 @@ class Unit(Enum):
     RATE = "bytes/s"
     NUMBER = "number"
     """A number without a unit."""
+    LOSS = "loss"
+    DIFFERENCE = "difference"
+    """Of two losses."""
 
 
 Value = str | int | float | None
@@ -128,6 +139,8 @@ class Column:
     """The label is a name from a run."""
     follows: bool = False
     """Stays beside the column before it where a table is too wide and goes on below."""
+    tones: tuple[Tone, ...] = ()
+    """Of each value; empty: all are plain."""
 
     @property
     def is_number(self) -> bool:
@@ -215,5 +228,7 @@ def value_text(value: Value, unit: Unit) -> str:
         Unit.FINE_RATIO: lambda ratio: f"{100 * ratio:.2f} %",
         Unit.RATE: rate_text,
         Unit.NUMBER: lambda number: f"{number:,.2f}" if isinstance(number, float) else f"{number:,}",
+        Unit.LOSS: lambda loss: f"{loss:.6f}",
+        Unit.DIFFERENCE: lambda difference: f"{difference:.1e}" if difference else "0",
     }
     return texts[unit](value)

@@ -33,24 +33,24 @@ def device_run():
 def test_the_waterfall_adds_up_from_what_tensors_hold_to_what_nvidia_smi_says():
     assert lines(waterfall_report(waterfall(device_run().build(), rank=0))) == [
         "Device  rank 0, at the peak",
-        "                         bytes",
-        "───────────────────────────────────────────────────────────────────",
-        "allocated            12.00 MiB  by tensors: the ledger's categories",
-        "+ held by a stream    1.00 MiB  freed, and a stream still uses it",
-        "+ cached              7.00 MiB  reserved, in no block",
-        "= reserved           20.00 MiB  by PyTorch's allocator",
-        "+ outside            70.00 MiB  not PyTorch's allocator",
-        "   this process      20.00 MiB  context, communicators, libraries",
-        "   other processes   50.00 MiB",
-        "= device used        90.00 MiB  as NVML and nvidia-smi say",
-        "device size         100.00 MiB",
+        "level                              bytes  what it is",
+        "────────────────────────────────────────────────────────────────────────────────",
+        "allocated                      12.00 MiB  by tensors: the sum of all categories",
+        "+ freed but held by a stream    1.00 MiB  freed while a stream still used it",
+        "+ cached                        7.00 MiB  reserved, in no block",
+        "= reserved                     20.00 MiB  by PyTorch's caching allocator",
+        "+ outside PyTorch              70.00 MiB  not from PyTorch's allocator",
+        "   of it this process          20.00 MiB  CUDA context, communicators, libraries",
+        "   of it other processes       50.00 MiB  on the same device",
+        "= device used                  90.00 MiB  as NVML and nvidia-smi report",
+        "device size                   100.00 MiB",
         "",
-        "stream  pool  reserved  in blocks  held    cached  largest free",
-        "───────────────────────────────────────────────────────────────",
-        "     7  0,0   4.00 MiB        0 B   0 B  4.00 MiB      4.00 MiB",
+        "stream  pool  reserved  in blocks  held by a stream    cached  largest free",
+        "───────────────────────────────────────────────────────────────────────────",
+        "7       0,0   4.00 MiB        0 B               0 B  4.00 MiB      4.00 MiB",
         "",
-        "cached: reserved, in no block; only allocations of the same stream and pool can",
-        "use it.",
+        "Cached: reserved by the allocator and in no block; only allocations of the same",
+        "stream and pool can use it.",
     ]
     assert waterfall_report(None) is None
 
@@ -58,22 +58,24 @@ def test_the_waterfall_adds_up_from_what_tensors_hold_to_what_nvidia_smi_says():
 def test_the_post_mortem_names_the_rank_the_request_and_the_remedies():
     run = device_run().row("ooms", t_ns=6, event=1, asked_bytes=64 * MIB, device_free_bytes=3 * MIB, stream=0)
     page = lines(postmortem_report(post_mortems(run.build())), width=100)
-    assert page[:7] == [
-        "OUT OF MEMORY  rank 0, FORWARD of step 0",
-        "asked         64.00 MiB",
-        "largest free  4.00 MiB block in the allocator's pools",
-        "device free   3.00 MiB",
-        "allocated     12.00 MiB, freed but held by a stream 1.00 MiB",
-        "reserved      20.00 MiB, of it in no block 7.00 MiB",
-        "outside       70.00 MiB on the device is not PyTorch's allocator",
+    assert page[:4] == [
+        "Out of memory. Rank 0 asked for 64.00 MiB, in forward of step 0, with 12.00 MiB allocated. The",
+        "largest free block in the allocator's pools was 4.00 MiB; the device had 3.00 MiB free.",
+        "",
+        "Live at that moment: 12.00 MiB allocated on rank 0  forward of step 0",
     ]
-    assert page[page.index("Remedies  what each alone would save; worths do not add up") + 1 :] == [
-        "50.00 MiB            other processes use this device: end them",
-        "5.00 MiB (estimate)  half the batch: activations and inputs halve",
-        "3.00 MiB (estimate)  PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached, but in pieces or in",
-        "                     other streams' pools",
-        "2.00 MiB             gradient_as_bucket_view=True: gradients live in the buckets",
-        "1.00 MiB             TORCH_NCCL_AVOID_RECORD_STREAMS=1: freed, but a stream still holds it",
+    device = page.index("Device  rank 0, when the allocation failed")
+    assert page[device + 4 : device + 6] == [
+        "+ freed but held by a stream    1.00 MiB  freed while a stream still used it",
+        "+ cached                        7.00 MiB  reserved, in no block",
+    ]
+    assert page[page.index("Remedies  what each would save alone; the savings do not add up") + 1 :] == [
+        "- 50.00 MiB (measured): other processes use this device: end them",
+        "- 5.00 MiB (estimate): half the batch: activations and inputs halve",
+        "- 3.00 MiB (estimate): PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: cached, but in pieces or in",
+        "  other streams' pools",
+        "- 2.00 MiB (measured): gradient_as_bucket_view=True: gradients live in the buckets",
+        "- 1.00 MiB (measured): TORCH_NCCL_AVOID_RECORD_STREAMS=1: freed, but a stream still holds it",
     ]
     assert postmortem_report([]) is None
 
@@ -83,10 +85,14 @@ def test_what_is_kept_on_the_host_is_told_apart():
     for category, is_pinned, size in (("OPTIMIZER_STATE", False, 8), ("PARAM", True, 4)):
         run.row("host_states", t_ns=50, step=0, category=category, is_pinned=is_pinned, size_bytes=size * MIB)
     assert lines(host_states_report(host_states(run.build(), rank=0))) == [
-        "On the host 12.00 MiB  rank 0, after step 0; not in the device's ledger",
-        "OPTIMIZER_STATE  8.00 MiB",
-        "PARAM    4.00 MiB",
-        "of them pinned   4.00 MiB",
+        "On the host 12.00 MiB  rank 0, after step 0; not on the device",
+        "   category             bytes",
+        "─────────────────────────────",
+        "O  optimizer state   8.00 MiB",
+        "P  parameters        4.00 MiB",
+        "─────────────────────────────",
+        "   total            12.00 MiB",
+        "   pinned            4.00 MiB",
     ]
     assert host_states_report(host_states(device_run().build(), rank=0)) is None
 
@@ -102,14 +108,15 @@ def test_growth_says_how_much_a_step_and_from_where():
     found = run.build()
     report = growth_report(growth(found, rank=0), kept_unsharded(found, rank=0), unit_names={0: "a"})
     assert lines(report) == [
-        "ACTIVATION grows by 1.00 MiB a step",
-        "2.00 MiB after step 1, 6.00 MiB after step 5; these blocks outlived their step:",
-        "  a step  blocks  phase    unit  operator",
-        "────────────────────────────────────────────",
-        "1.00 MiB       4  FORWARD  a     aten::clone",
+        "Live bytes of activations grow by 1.00 MiB a step: 2.00 MiB after step 1, 6.00",
+        "MiB after step 5.",
+        "These blocks outlived their step.",
+        "per step  blocks  phase    unit  tensor  allocated by",
+        "─────────────────────────────────────────────────────",
+        "1.00 MiB       4  forward  a     -       aten::clone",
         "",
         "Kept unsharded",
         "- a: 4.00 MiB of its gathered parameters are still in memory at the end of step",
-        "  0, after its reshard; something refers to them",
+        "  0, after its reshard; something refers to them.",
     ]
     assert growth_report([], [], unit_names={}) is None

@@ -2,7 +2,8 @@ from builder import RunBuilder
 from render.terminal.samples import printed
 
 from fsdp_profile.analysis.memory.ledger import Conservation, peak, peak_of_steps
-from fsdp_profile.render.terminal.memory import MAX_STEPS, ledger, memory_report
+from fsdp_profile.present.memory import MAX_STEPS
+from fsdp_profile.render.terminal.memory import ledger, memory_report
 
 
 def test_of_many_steps_the_highest_are_shown_and_said_to_be():
@@ -14,8 +15,8 @@ def test_of_many_steps_the_highest_are_shown_and_said_to_be():
     text = printed(
         memory_report(peaks, peak=peak(run, rank=0), blocks=None, unit_names={}, law=None), width=80
     )  # fmt: skip
-    assert "Peak of every step  the 12 highest of 13" in text
-    bars = [line.split()[0] for line in text.splitlines() if "FORWARD  -" in line]
+    assert "Peak of each step  the 12 highest of 13 steps" in text
+    bars = [line.split()[0] for line in text.splitlines() if "forward  -" in line]
     assert bars == [str(step) for step in range(MAX_STEPS)]
 
 
@@ -26,9 +27,9 @@ def test_the_composition_of_every_step_sums_to_its_peak():
         width=80,
     )
     rows = [line.split() for line in text.splitlines()]
-    assert ["A", "ACTIVATION", "4", "B", "7", "B"] in rows
-    assert ["?", "UNKNOWN", "0", "B", "0", "B"] in rows
-    assert ["all", "4", "B", "7", "B"] in rows
+    assert ["A", "activations", "4", "B", "7", "B"] in rows
+    assert ["?", "unknown", "0", "B", "0", "B"] in rows
+    assert ["total", "4", "B", "7", "B"] in rows
 
 
 def test_a_ledger_that_does_not_add_up_is_said():

@@ -3,7 +3,7 @@ from hypothesis import strategies as st
 from render.terminal.samples import printed
 
 from fsdp_profile.core.categories import Category
-from fsdp_profile.render.terminal.stack import StackedBar, legend, split_cells
+from fsdp_profile.render.terminal.stack import StackedBar, split_cells
 
 
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=14), st.integers(1, 200))
@@ -24,13 +24,3 @@ def test_with_colour_each_part_begins_with_its_letter():
     assert printed(StackedBar(by_category=sizes, scale_bytes=2), width=8, colour=True) == (
         "\x1b[38;2;255;255;255;48;2;78;107;232mP   \x1b[0m\x1b[38;2;0;0;0;48;2;230;145;38mA   \x1b[0m\n"
     )
-
-
-def test_the_legend_ends_with_unknown_and_the_total():
-    lines = printed(legend({Category.UNKNOWN: 3, Category.ACTIVATION: 1}), width=60).splitlines()
-    assert [line.split() for line in lines if "─" not in line] == [
-        ["category", "bytes", "share"],
-        ["A", "ACTIVATION", "1", "B", "25.0", "%"],
-        ["?", "UNKNOWN", "3", "B", "75.0", "%"],
-        ["all", "4", "B", "100.0", "%"],
-    ]

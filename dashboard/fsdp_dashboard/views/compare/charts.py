@@ -17,11 +17,11 @@ from fsdp_dashboard.charts.palette import NEUTRAL
 from fsdp_dashboard.charts.panels import axes_of, axis_key
 from fsdp_dashboard.charts.stack import LABELLED_RATIO
 from fsdp_dashboard.views.memory.charts import MemoryPanel, memory_figure
-from fsdp_profile.analysis.compare.peaks import CATEGORY_WORDS, ComparedRun
+from fsdp_profile.analysis.compare.peaks import ComparedRun
 from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.core.schema import Phase
 
-_PHASES: Final = frozenset(map(str, Phase))
+_PHASES: Final = frozenset(phase.label for phase in Phase)
 _ROW_PX: Final = 30
 _FURNITURE_PX: Final = 50
 _HEADROOM: Final = 1.4
@@ -60,13 +60,13 @@ def change_figure(base: ComparedRun, mine: ComparedRun) -> Figure:
         share = share_text(abs(delta), base.peak.allocated_bytes)
         rows.append(
             {
-                "label": CATEGORY_WORDS[category],
+                "label": category.label,
                 "base": low,
                 "size": abs(delta),
                 "colour": category.colour,
                 "text": f"{'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}",
-                "hover": f"<b>{category}</b> {'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}, {share} of the "
-                "baseline's peak",
+                "hover": f"<b>{category.label}</b> {'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}, "
+                f"{share} of the baseline's peak",
             }
         )
         at += delta

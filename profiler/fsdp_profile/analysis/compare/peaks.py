@@ -4,7 +4,6 @@ The baseline is the run that replicates most (DDP first); a reduction is against
 """
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from fsdp_profile.analysis.compare import side_by_side
 from fsdp_profile.analysis.compare.losses import Agreement, agreement
@@ -17,24 +16,6 @@ from fsdp_profile.core.errors import InputError
 from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.core.schema import Ending, Strategy
 from fsdp_profile.ingest.tables import numbers, strings
-
-CATEGORY_WORDS: Final = {
-    Category.PARAM: "parameters",
-    Category.UNSHARDED_PARAM: "gathered parameters",
-    Category.GRAD: "gradients",
-    Category.UNSHARDED_GRAD: "gradients not reduced yet",
-    Category.OPTIMIZER_STATE: "optimizer state",
-    Category.ACTIVATION: "activations",
-    Category.ALL_GATHER: "all-gather buffers",
-    Category.REDUCE_SCATTER: "reduce-scatter buffers",
-    Category.BUCKET: "DDP buckets",
-    Category.BUFFER: "module buffers",
-    Category.INPUT: "inputs",
-    Category.OPTIMIZER_TEMPORARY: "optimizer temporaries",
-    Category.TEMPORARY: "temporaries",
-    Category.UNKNOWN: "not attributed",
-}
-"""What the bytes of a category are, in a sentence."""
 
 _REPLICATES_MOST = (Strategy.NONE, Strategy.DDP, Strategy.HSDP, Strategy.FSDP1, Strategy.FSDP2)
 
@@ -119,7 +100,7 @@ def compare(runs: list[Run], *, baseline: Run | None = None) -> Comparison:
 
 def waterfall_text(compared: ComparedRun) -> str:
     """The change of the peak by category in words, largest first, as '-3.52 MiB optimizer state, +1.27 MiB ...'."""
-    parts = [f"{signed(delta)} {CATEGORY_WORDS[category]}" for category, delta in compared.waterfall]
+    parts = [f"{signed(delta)} {category.label}" for category, delta in compared.waterfall]
     return ", ".join(parts) or "no difference"
 
 
@@ -162,7 +143,9 @@ def _delta(base: Peak, found: Peak) -> dict[Category, int]:
 
 def _why(compared: ComparedRun, base: Run, *, name_it: bool) -> list[str]:
     prefix = f"{compared.run.name}: " if name_it else ""
-    changes = [f"{prefix}{category} {signed(delta)} against {base.name}" for category, delta in compared.waterfall]
+    changes = [
+        f"{prefix}{category.label} {signed(delta)} against {base.name}" for category, delta in compared.waterfall
+    ]
     return [*_divided(compared, base, name_it=name_it), *changes]
 
 

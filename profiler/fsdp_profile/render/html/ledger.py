@@ -1,10 +1,10 @@
-"""The ledger of a rank packed for a page: few enough rows for any run, such that every one of them was.
+"""The ledger of a rank packed for a page: downsampled so that any run fits; every row is a real allocator event.
 
 [Note: Two levels]
-Of the whole run at most MAX_ROWS rows are kept (thinning.py), and of the step of the peak up to MAX_STEP_ROWS more:
-there the page can be zoomed to single events. A ledger that gzip makes little of gets fewer rows, so that two of them
-fit a page of 2 MB. Columns are differences from row to row, as float64,
-which holds whole numbers up to 2**53 exactly.
+The whole run is downsampled to at most MAX_ROWS rows (analysis/memory/downsampling.py), and the step of the peak adds
+up to MAX_STEP_ROWS more, so that the page can be zoomed to single events there. A ledger that compresses badly gets
+fewer rows, so that two of them fit a page of 2 MB. Columns are differences from row to row, as float64, which holds
+whole numbers up to 2**53 exactly.
 """
 
 import base64
@@ -16,19 +16,19 @@ import numpy as np
 
 from fsdp_profile.analysis.memory.downsampling import kept_rows
 from fsdp_profile.analysis.memory.ledger import Ints, Timeline
-from fsdp_profile.core.categories import STACK_ORDER
+from fsdp_profile.core.categories import STACK_ORDER, Category
 
 MAX_ROWS: Final = 80_000
 MAX_STEP_ROWS: Final = 20_000
 MAX_CHARS: Final = 920_000
-"""Of the packed text."""
+"""Largest length of the packed text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PackedLedger:
     """Rows of a ledger as the page's script reads them."""
 
-    categories: tuple[str, ...]
+    categories: tuple[Category, ...]
     """Those with bytes, in the order of a stack."""
     num_rows: int
     num_events: int
@@ -40,7 +40,7 @@ class PackedLedger:
 
 
 def pack(ledger: Timeline, *, step: Ints) -> PackedLedger:
-    """Pack a ledger; `step` are the rows of the step that is kept finer."""
+    """Pack a ledger; `step` are the rows of the step that is downsampled less."""
     used = [category for category in STACK_ORDER if ledger.by_category[category].any()]
     share = 1
     while True:
@@ -50,7 +50,7 @@ def pack(ledger: Timeline, *, step: Ints) -> PackedLedger:
             break
         share *= 2
     return PackedLedger(
-        categories=tuple(str(category) for category in used),
+        categories=tuple(used),
         num_rows=len(rows),
         num_events=len(ledger.t_ns),
         zero_ns=int(ledger.t_ns[0]),

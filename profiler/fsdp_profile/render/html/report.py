@@ -2,8 +2,8 @@
 
 [Note: A page that can do nothing]
 The policy in its head allows no connection, no picture, no frame and no form; only the one script and the one style
-sheet whose hashes it names run. Every name from a run is text (html_tags.esc; textContent in the script). So a run
-from anybody can be looked at.
+sheet whose hashes it names run. Every name from a run is text (tags.esc; textContent in the script), so that a run
+from anybody is safe to look at.
 """
 
 import base64
@@ -17,13 +17,13 @@ from fsdp_profile.analysis.compare.peaks import Comparison, compare
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.core.errors import FsdpProfileError
-from fsdp_profile.core.humanize import bytes_text, ratio_text
+from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.core.schema import Phase
+from fsdp_profile.present import compare as compare_words
 from fsdp_profile.render.html.sections import RunPage, run_page, sections
-from fsdp_profile.render.html.tags import bar, bullets, esc, heading, legend, paragraph, table
-from fsdp_profile.render.terminal.compare import verdict
+from fsdp_profile.render.html.tags import bar, bullets, esc, heading, legend, paragraph
+from fsdp_profile.render.html.values import sentence_paragraph, table_html
 
-_MAX_WHY = 5  # changes named; the table has all of them
 _PHASE_FILL = {
     Phase.FORWARD: "rgba(78,107,232,0.10)",
     Phase.BACKWARD: "rgba(230,145,38,0.12)",
@@ -77,48 +77,22 @@ def _comparison(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 def comparison_html(found: Comparison, names: Sequence[str]) -> str:
     """What changed between runs, under names that tell them apart: the part of a page."""
-    base = next(c for c in found.runs if c.run is found.baseline)
-    others = [c for c in found.runs if c is not base]
+    base = compare_words.baseline_of(found)
     top = max(c.peak.allocated_bytes for c in found.runs)
     bars = "".join(
-        paragraph(
-            f"{name}: {bytes_text(c.peak.allocated_bytes)}" + ("" if c is base else f", {_less(c.reduction_ratio)}")
-        )
-        + bar(c.peak.by_category, top_bytes=top, label=f"The peak of {name} by category")
-        for name, c in zip(names, found.runs, strict=True)
+        paragraph(f"{label}: {bytes_text(c.peak.allocated_bytes)}, {compare_words.change_text(c, base)}")
+        + bar(c.peak.by_category, top_bytes=top, label=f"The peak of {label} by category")
+        for label, c in zip(names, found.runs, strict=True)
     )
     differ = bullets(found.differences, css="bad")
     return (
-        paragraph(verdict(others, base), css="verdict")
-        + (paragraph("These runs differ in more than how they shard:", css="bad") + differ if differ else "")
+        sentence_paragraph(compare_words.verdict(found), css="verdict")
+        + (paragraph(f"{compare_words.DIFFER}:", css="bad") + differ if differ else "")
         + bars
         + legend({c for one in found.runs for c in one.peak.by_category})
-        + _categories(found, names)
-        + bullets(found.why[:_MAX_WHY])
+        + table_html(compare_words.categories_table(found, names=names))
+        + "".join(sentence_paragraph(one) for one in compare_words.changes(found))
     )
-
-
-def _less(ratio: float) -> str:
-    return f"{ratio_text(abs(ratio))} {'less' if ratio >= 0 else 'more'}"
-
-
-def _categories(found: Comparison, names: Sequence[str]) -> str:
-    """Bytes of each run, and of two the change."""
-    others = [c for c in found.runs if c.run is not found.baseline]
-    other = others[0] if len(others) == 1 else None
-    rows = []
-    for category in CATEGORIES:
-        sizes = [c.peak.by_category.get(category, 0) for c in found.runs]
-        change = [_signed(other.delta_by_category.get(category, 0))] if other is not None else []
-        if any(sizes):
-            rows.append((category, *map(bytes_text, sizes), *change))
-    total = [_signed(-other.saved_bytes)] if other is not None else []
-    rows.append(("all", *(bytes_text(c.peak.allocated_bytes) for c in found.runs), *total))
-    return table(("category", *names, *(["change"] if other is not None else [])), rows)
-
-
-def _signed(size_bytes: int) -> str:
-    return f"{'+' if size_bytes > 0 else ''}{bytes_text(size_bytes)}"
 
 
 def _meta(pages: Sequence[RunPage], top_bytes: int) -> str:

@@ -1,7 +1,7 @@
-"""The sections of the HTML report about one run: ask the analysis, fill tables. What cannot be read is said."""
+"""The sections of the HTML report about one run; a section whose tables cannot be read says so."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,24 +18,32 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.summary import why_null
 from fsdp_profile.analysis.time.breakdown import step_breakdowns
 from fsdp_profile.analysis.units.summaries import unit_summaries
-from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import FsdpProfileError
-from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, slowdown_text, unit_text
 from fsdp_profile.ingest.tables import numbers, strings
-from fsdp_profile.present import breakdown, collectives, ranks, units
+from fsdp_profile.present import breakdown, collectives, memory, postmortem, ranks, units
+from fsdp_profile.present import findings as present_findings
 from fsdp_profile.present.clocks import clocks
+from fsdp_profile.present.device_waterfall import waterfall_table
 from fsdp_profile.present.endings import endings
+from fsdp_profile.present.overview import (
+    RECEIPT_TITLE,
+    absent_fields,
+    not_recorded_facts,
+    receipt_facts,
+    run_facts,
+    sources_not_recorded,
+    strategy_text,
+)
 from fsdp_profile.present.stragglers import late_rank, matched, never_joined, stragglers_table
+from fsdp_profile.present.values import Fact
 from fsdp_profile.render.html.ledger import PackedLedger, pack
-from fsdp_profile.render.html.tags import bar, bullets, esc, facts, heading, legend, paragraph, table
-from fsdp_profile.render.html.values import sentence_paragraph, table_html
-from fsdp_profile.render.terminal.overview import device_text, model_text
+from fsdp_profile.render.html.tags import bar, bullets, esc, heading, legend, paragraph
+from fsdp_profile.render.html.values import fact_list, sentence_html, sentence_paragraph, table_html
 
 MAX_PHASES: Final = 4_000
 _BUTTONS: Final = (
     ("whole", "Whole run"), ("step", "Step of the peak"), ("peak", "Peak"), ("in", "+"), ("out", "-"),
 )  # fmt: skip
-_WORDS: Final = {True: "a reason", False: "no", None: "not known"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +84,8 @@ def _chart(run: Run, peak: Peak, ledger: PackedLedger, number: int) -> dict[str,
         "figure": f"figure-{number}",
         "data": f"ledger-{number}",
         "rows": ledger.num_rows,
-        "categories": list(ledger.categories),
+        "categories": [category.value for category in ledger.categories],
+        "labels": [category.label for category in ledger.categories],
         "end_ns": max((end for _, end, _ in bounds), default=0),
         "peak_ns": peak.t_ns - zero,
         "peak_step": mine or [0, max(peak.t_ns - zero, 1)],
@@ -108,50 +117,22 @@ def _told(part: Callable[[RunPage], str], page: RunPage) -> str:
 def overview_html(run: Run) -> str:
     """The peak of a run in a few lines: the part of a page that a notebook shows."""
     page = run_page(run, number=0)
-    title = heading(4, f"{run.name}: {run.manifest.strategy_detail or run.manifest.strategy}")
+    title = heading(4, f"{run.name}: {strategy_text(run.manifest)}")
     if page.peak is None:
-        return title + paragraph(verdict(page))
+        return title + sentence_paragraph(memory.verdict(None))
     peak = page.peak
     return (
         title
-        + paragraph(verdict(page))
+        + sentence_paragraph(memory.verdict(peak))
         + bar(peak.by_category, top_bytes=peak.allocated_bytes, label="The peak by category")
-        + table(("category", "bytes", "share"), _shares(peak))
-    )
-
-
-def _shares(peak: Peak) -> list[tuple[str, str, str]]:
-    """Every category with bytes at a peak, UNKNOWN always."""
-    sizes = {**peak.by_category, Category.UNKNOWN: peak.by_category.get(Category.UNKNOWN, 0)}
-    return [(str(c), bytes_text(size), ratio_text(size / peak.allocated_bytes)) for c, size in sizes.items()]
-
-
-def verdict(page: RunPage) -> str:
-    """One sentence."""
-    peak = page.peak
-    if peak is None:
-        return "No allocator events of a training step were recorded."
-    unit = f", unit {unit_text(peak.unit_name)} at work" if peak.unit_name is not None else ""
-    most = ", ".join(f"{bytes_text(size)} {category}" for category, size in list(peak.by_category.items())[:3])
-    return (
-        f"Peak {bytes_text(peak.allocated_bytes)} allocated on rank {peak.rank}, {peak.phase} of step "
-        f"{peak.step}{unit}. Most of it: {most}. UNKNOWN: {ratio_text(peak.unknown_ratio)}."
+        + table_html(memory.categories_table(peak.by_category), level=4)
     )
 
 
 def _facts(page: RunPage) -> str:
-    manifest = page.run.manifest
-    script = " ".join([manifest.script, *manifest.script_args])
-    return paragraph(verdict(page), css="verdict") + facts(
-        [
-            ("strategy", manifest.strategy_detail or str(manifest.strategy)),
-            ("model", model_text(page.run)),
-            ("device", device_text(page.run)),
-            ("torch", manifest.versions.get("torch", "not recorded")),
-            ("script", script or "not recorded"),
-            ("recorded", manifest.created),
-            ("ended", endings(page.run.manifest).sentence.text),
-        ]
+    ended = Fact(label="ended", value=endings(page.run.manifest).sentence)
+    return sentence_paragraph(memory.verdict(page.peak), css="verdict") + fact_list(
+        [*run_facts(page.run.manifest, page.ranks), ended]
     )
 
 
@@ -164,8 +145,8 @@ def _memory(page: RunPage, number: int, top_bytes: int) -> str:
         heading(3, "Memory at the peak")
         + bar(peak.by_category, top_bytes=top_bytes, label="The peak by category")
         + legend(peak.by_category)
-        + table(("category", "bytes", "share"), _shares(peak))
-        + (table(("on the device", "bytes"), _device_rows(device)) if device is not None else "")
+        + table_html(replace(memory.categories_table(peak.by_category), title=""))
+        + (table_html(waterfall_table(device)) if device is not None else "")
         + heading(3, f"Memory over time, rank {peak.rank}")
         + _figure(number, page.ledger)
         + f'<script type="text/plain" id="ledger-{number}">{page.ledger.text}</script>'
@@ -181,40 +162,22 @@ def _figure(number: int, ledger: PackedLedger) -> str:
         '</canvas><div class="readout" aria-live="polite"><noscript>The chart needs JavaScript; the tables do not.'
         '</noscript></div><figcaption><span class="help">Drag to zoom, double-click for the whole run, Ctrl and the '
         "wheel for more; keys + - 0 and arrows. </span>"
-        f"{ledger.num_rows:,} of {ledger.num_events:,} events are in this page; every instant drawn is one that was: "
-        "bins keep their least and greatest total.</figcaption></figure>"
+        f"Downsampled to {ledger.num_rows:,} of {ledger.num_events:,} allocator events; each bin keeps its events with "
+        "the least and the greatest total.</figcaption></figure>"
     )
 
 
-def _device_rows(device: Any) -> list[tuple[str, str]]:
-    names = (
-        ("allocated", "allocated_bytes"), ("pending free", "pending_free_bytes"), ("reserved", "reserved_bytes"),
-        ("device used", "device_used_bytes"), ("outside PyTorch", "outside_bytes"),
-    )  # fmt: skip
-    return [(name, bytes_text(getattr(device, field))) for name, field in names if hasattr(device, field)]
-
-
 def _findings(page: RunPage) -> str:
-    parts = []
-    for found in findings(page.run):
-        saves = [
-            f"saves {text}{' (estimate)' if found.is_estimate else ''}"
-            for text in (
-                bytes_text(found.saves_bytes) if found.saves_bytes else "",
-                f"{ns_text(found.saves_ns)} a step" if found.saves_ns else "",
-            )
-            if text
-        ]
-        parts.append(
-            f'<div class="finding {found.severity.value}"><b>{esc(found.severity.lower())} · {esc(found.rule)}</b>'
-            + paragraph(found.claim)
-            + (paragraph(found.action) if found.action else "")
-            + "".join(paragraph(line, css="soft") for line in saves)
-            + "</div>"
-        )
-    why = [(t.question, f"{_WORDS[t.is_reason]}: {t.answer}") for t in why_not_smaller(page.run)]
-    told = "".join(parts) or paragraph("none: no rule applies to this run", css="soft")
-    return heading(3, "Findings") + told + (heading(3, "Why is FSDP not smaller?") + facts(why) if why else "")
+    found = findings(page.run)
+    parts = [
+        f'<div class="finding {one.severity.value}"><b>{esc(one.severity.label)} · {esc(one.rule)}</b>'
+        + fact_list(present_findings.facts(one))
+        + "</div>"
+        for one in found
+    ] or [sentence_paragraph(present_findings.NONE, css="soft")]
+    note = paragraph(present_findings.note(has_peak=page.peak is not None), css="soft")
+    why = fact_list(present_findings.why_facts(why_not_smaller(page.run)))
+    return heading(3, "Findings") + note + "".join(parts) + _titled(present_findings.WHY_TITLE, why)
 
 
 def _units(page: RunPage) -> str:
@@ -261,37 +224,22 @@ def _post_mortem(page: RunPage) -> str:
     if not found or page.run.manifest.complete:
         return ""
     first = found[0]
-    free = f"; {bytes_text(first.free_bytes)} were free on the device" if first.free_bytes is not None else ""
-    text = (
-        f"Out of memory on rank {first.rank}: {bytes_text(first.asked_bytes)} asked for, "
-        f"{bytes_text(first.then.allocated_bytes)} live{free}."
+    remedies = "".join(f"<li>{sentence_html(postmortem.remedy(one))}</li>" for one in first.remedies)
+    return (
+        sentence_paragraph(postmortem.out_of_memory(first), css="verdict bad")
+        + (table_html(waterfall_table(first.device, when="when the allocation failed")) if first.device else "")
+        + table_html(postmortem.others_table(first.others))
+        + _titled("Remedies", f"<ul>{remedies}</ul>" if remedies else "", postmortem.REMEDIES_NOTE)
     )
-    remedies = [(r.action, bytes_text(r.saves_bytes)) for r in first.remedies]
-    return paragraph(text, css="verdict bad") + table(("what would help", "saves"), remedies)
 
 
 def _rest(page: RunPage) -> str:
-    manifest, cost = page.run.manifest, page.run.manifest.receipt
-    missing = {
-        what: why.removeprefix("not recorded: ")
-        for what, why in manifest.sources.items()
-        if why.startswith("not recorded")
-    }
-    missing |= {f: why for f, why in why_null(page.run).items() if any(getattr(r, f, 0) is None for r in page.ranks)}
-    receipt = (
-        f"{cost.allocator_events:,} allocator events and {cost.hook_events:,} hook events; {ns_text(cost.flush_ns)} "
-        f"between steps to write {bytes_text(cost.raw_bytes)}; {ns_text(cost.convert_ns)} after the run to make tables."
-    )
-    if manifest.is_imported:
-        receipt = f"Not recorded: the run was imported ({bytes_text(cost.raw_bytes)} in {ns_text(cost.convert_ns)})."
-    elif cost.bare_step_ns is not None:
-        receipt += (
-            f" A recorded step took {slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)}."
-        )
+    manifest = page.run.manifest
+    missing = sources_not_recorded(manifest) | absent_fields(page.ranks, why_null(page.run))
     return (
         _titled("Warnings", bullets(manifest.warnings, css="bad"))
-        + _titled("Not recorded", facts(sorted(missing.items())))
-        + _titled("What recording cost", paragraph(receipt))
+        + _titled("Not recorded", fact_list(not_recorded_facts(missing)))
+        + _titled(RECEIPT_TITLE, fact_list(receipt_facts(manifest)))
     )
 
 

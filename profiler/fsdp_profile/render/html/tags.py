@@ -1,4 +1,4 @@
-"""The few tags of the report. Everything that is not a tag of ours is escaped here, and nowhere else."""
+"""The tags of the report. Text is escaped here, and nowhere else."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -73,7 +73,7 @@ def bar(sizes: dict[Category, int], *, top_bytes: int, label: str) -> str:
 def legend(categories: Iterable[Category]) -> str:
     """The colours of some categories."""
     shown = set(categories)
-    items = [f"<span>{swatch(category)}{category}</span>" for category in STACK_ORDER if category in shown]
+    items = [f"<span>{swatch(category)}{category.label}</span>" for category in STACK_ORDER if category in shown]
     return f'<div class="legend">{"".join(items)}</div>'
 
 

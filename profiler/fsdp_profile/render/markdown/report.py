@@ -2,13 +2,14 @@
 
 from fsdp_profile.analysis.collectives.exposure import collective_summary
 from fsdp_profile.analysis.findings.evaluate import findings
-from fsdp_profile.analysis.ranks.overview import rank_summaries
+from fsdp_profile.analysis.ranks.overview import rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units.summaries import unit_summaries
-from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
-from fsdp_profile.present import collectives, units
+from fsdp_profile.present import collectives, memory, units
 from fsdp_profile.present import ranks as present
-from fsdp_profile.render.markdown.tags import markdown_table, markdown_text
+from fsdp_profile.present.findings import NONE
+from fsdp_profile.present.overview import strategy_text
+from fsdp_profile.render.markdown.tags import markdown_text
 from fsdp_profile.render.markdown.values import sentence_markdown, table_markdown
 
 
@@ -18,38 +19,28 @@ def markdown_report(run: Run) -> str:
     Raises:
         InputError: a table is damaged.
     """
-    manifest, ranks = run.manifest, rank_summaries(run)
-    worst = max(
-        (r for r in ranks if r.peak), key=lambda r: (r.peak.allocated_bytes if r.peak else 0, -r.rank), default=None
-    )
-    text = [f"# {markdown_text(run.name)}", "", markdown_text(manifest.strategy_detail or str(manifest.strategy)), ""]
-    if worst is None or worst.peak is None:
-        text += ["No allocator events of a training step were recorded.", "", *_findings(run)]
-        text += _collectives(run, run.ranks[0]) if run.ranks else []
-    else:
-        peak = worst.peak
-        unit = f", unit {markdown_text(unit_text(peak.unit_name))} at work" if peak.unit_name is not None else ""
-        text += [
-            f"**Peak {bytes_text(peak.allocated_bytes)}** allocated on rank {peak.rank}, {peak.phase} of step "
-            f"{peak.step}{unit}; UNKNOWN {ratio_text(peak.unknown_ratio)}.",
-            "",
-        ]
-        rows = [(str(c), bytes_text(s), ratio_text(s / peak.allocated_bytes)) for c, s in peak.by_category.items()]
-        text += [markdown_table(("category", "bytes", "share"), rows), ""]
-        text += _findings(run)
+    ranks = rank_summaries(run)
+    peak = worst_peak(ranks)
+    text = [f"# {markdown_text(run.name)}", "", markdown_text(strategy_text(run.manifest)), ""]
+    text += [sentence_markdown(memory.verdict(peak)), ""]
+    if peak is not None:
+        text += table_markdown(memory.categories_table(peak.by_category))
+    text += _findings(run)
+    if peak is not None:
         text += _units(run, peak.rank)
-        text += _collectives(run, peak.rank)
+    if run.ranks:
+        text += _collectives(run, run.ranks[0] if peak is None else peak.rank)
     text += [*table_markdown(present.peaks_table(ranks)), *table_markdown(present.processes_table(ranks))]
-    text += [f"- {markdown_text(line)}" for line in manifest.warnings]
+    text += [f"- {markdown_text(line)}" for line in run.manifest.warnings]
     return "\n".join(text)
 
 
 def _findings(run: Run) -> list[str]:
     lines = []
     for found in findings(run):
-        do = f" *{markdown_text(found.action)}*" if found.action else ""
-        lines.append(f"- **{found.severity.lower()}** {markdown_text(found.claim)}{do}")
-    return ["## Findings", "", *(lines or ["none"]), ""]
+        action = f" *{markdown_text(found.action)}*" if found.action else ""
+        lines.append(f"- **{found.severity.label}** {markdown_text(found.claim)}{action}")
+    return ["## Findings", "", *(lines or [sentence_markdown(NONE)]), ""]
 
 
 def _units(run: Run, rank: int) -> list[str]:

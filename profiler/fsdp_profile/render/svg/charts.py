@@ -55,7 +55,7 @@ def chart_svg(run: Run, *, chart: str = "memory", rank: int | None = None) -> st
 
 
 def memory_svg(ledger: Timeline, *, title: str, peak: Peak) -> str:
-    """Stacked live bytes by category after each event; bins keep their least, greatest and last total."""
+    """Stacked live bytes by category after each event, downsampled: a bin keeps its least, greatest and last total."""
     rows = kept_rows(ledger.allocated_bytes, ledger.t_ns, max_rows=MAX_ROWS)
     t_ns, top = ledger.t_ns[rows], int(ledger.allocated_bytes.max())
     used = [category for category in STACK_ORDER if ledger.by_category[category].any()]
@@ -88,7 +88,7 @@ def peak_svg(found: Peak, *, title: str) -> str:
         colour = category.colour
         parts.append(f'<rect x="{x:.2f}" y="36" width="{size * scale:.2f}" height="34" fill="{colour}"/>')
         y = 96 + number * LEGEND_PX
-        text = f"{category}  {bytes_text(size)}  {size / found.allocated_bytes:.1%}"
+        text = f"{category.label}  {bytes_text(size)}  {size / found.allocated_bytes:.1%}"
         parts.append(f'<rect x="12" y="{y - 10}" width="11" height="11" fill="{colour}"/>')
         parts.append(f'<text x="30" y="{y}" {FONT}>{escape(text)}</text>')
         x += size * scale

@@ -14,6 +14,7 @@ FONT: Final = 'font-family="system-ui,sans-serif" font-size="12"'
 TICKS: Final = 5
 LEGEND_PX: Final = 18
 _PER_ROW: Final = 5
+"""Categories side by side: the longest label fits into a fifth of the width."""
 
 
 def document(title: str, body: str, *, height: int) -> str:
@@ -32,12 +33,12 @@ def legend(used: Sequence[Category]) -> str:
     for number, category in enumerate(used):
         x, y = 12 + (number % _PER_ROW) * 186, 44 + (number // _PER_ROW) * LEGEND_PX
         parts.append(f'<rect x="{x}" y="{y - 10}" width="11" height="11" fill="{category.colour}"/>')
-        parts.append(f'<text x="{x + 16}" y="{y}" {FONT}>{category}</text>')
+        parts.append(f'<text x="{x + 16}" y="{y}" {FONT}>{category.label}</text>')
     return "".join(parts)
 
 
 def legend_height(used: Sequence[Category]) -> int:
-    """Pixels it takes."""
+    """Height of the legend in pixels."""
     return -(-len(used) // _PER_ROW) * LEGEND_PX
 
 

@@ -14,18 +14,17 @@ from fsdp_profile.analysis.memory.postmortem import PostMortem
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.units.summaries import UnitSummary
-from fsdp_profile.core.humanize import bytes_text, ns_text, slowdown_text
-from fsdp_profile.core.text import plain
+from fsdp_profile.present import overview as present
+from fsdp_profile.present.memory import marks_table
 from fsdp_profile.render.terminal.collectives import collectives_report
 from fsdp_profile.render.terminal.findings import top_findings
-from fsdp_profile.render.terminal.memory import composition, told_apart
+from fsdp_profile.render.terminal.memory import composition
 from fsdp_profile.render.terminal.palette import FAILURE, WARNING
 from fsdp_profile.render.terminal.parts import facts, heading, lines, note, sections
 from fsdp_profile.render.terminal.postmortem import postmortem_report
 from fsdp_profile.render.terminal.ranks import endings, lost_folders, rank_peaks
 from fsdp_profile.render.terminal.units import largest_units
-
-_NOT_RECORDED = "not recorded"
+from fsdp_profile.render.terminal.values import fact_lines, sentence_text, table_grid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,14 +53,16 @@ def overview_report(found: Overview) -> RenderableType:
     caught = len(found.post_mortems) if failed is None else 0
     parts: list[RenderableType | None] = [failed, _header(found), lost_folders(run)]
     if shown is not None:
-        total = run.manifest.device_total_bytes
+        marks = marks_table(shown, found.step_peaks, device_total_bytes=run.manifest.device_total_bytes)
         parts += [
             composition(shown.peak),
             top_findings(found.findings),
-            told_apart(shown, found.step_peaks, device_total_bytes=total),
+            table_grid(marks) if marks is not None else None,
         ]
     unread = len(run.ranks) - len(found.ranks)
-    parts += [note(f"{unread} of {len(run.ranks)} ranks could not be read: theirs may be higher.") if unread else None]
+    parts += [
+        note(f"{unread} of {len(run.ranks)} ranks could not be read: their peaks may be higher.") if unread else None
+    ]
     parts += [rank_peaks(found.ranks)]
     if rank is not None:
         communication = collectives_report(found.collectives, rank=rank, per_step=found.per_step)
@@ -74,7 +75,7 @@ def overview_report(found: Overview) -> RenderableType:
 def title(run: Run, *, problems: Sequence[str]) -> RenderableType:
     """The head of a section: which run, whether it is complete, and what of it could not be read."""
     manifest = run.manifest
-    parts: list[RenderableType] = [heading(run.name, manifest.strategy_detail or str(manifest.strategy))]
+    parts: list[RenderableType] = [heading(run.name, present.strategy_text(manifest))]
     if not manifest.complete:
         parts.append(endings(run))
     lost = lost_folders(run)
@@ -86,56 +87,10 @@ def title(run: Run, *, problems: Sequence[str]) -> RenderableType:
 
 
 def _header(found: Overview) -> RenderableType:
-    manifest = found.run.manifest
-    rows: list[tuple[str, str | Text]] = [
-        ("strategy", manifest.strategy_detail or str(manifest.strategy)),
-        ("model", model_text(found.run)),
-        ("device", device_text(found.run)),
-        ("torch", manifest.versions.get("torch", _NOT_RECORDED)),
-        ("steps", _steps(found.ranks)),
-        ("script", " ".join([manifest.script, *manifest.script_args]) or _NOT_RECORDED),
-        ("recorded", manifest.created),
-        ("ended", endings(found.run)),
-    ]
+    run = found.run
+    rows = [(fact.label, sentence_text(fact.value)) for fact in present.run_facts(run.manifest, found.ranks)]
     problems = [lines(found.problems, style=FAILURE)] if found.problems else []
-    return Group(heading(found.run.name), facts(rows), *problems)
-
-
-def model_text(run: Run) -> str:
-    """The model, its size and dtypes, in one line."""
-    model = run.manifest.model
-    if not model.numel:
-        return _NOT_RECORDED
-    dtypes = sorted(model.dtypes.items(), key=lambda item: -item[1])
-    kept_in = dtypes[0][0] if len(dtypes) == 1 else ", ".join(f"{numel:,} {dtype}" for dtype, numel in dtypes)
-    size = f"{model.numel:,} parameters, {bytes_text(model.param_bytes)}"
-    frozen = model.numel - model.trainable_numel
-    parts = [f"{model.name}: {size}" if model.name else size, f" ({kept_in})" if kept_in else ""]
-    if model.trainable_numel and frozen:
-        parts.append(f", {frozen:,} of them frozen")
-    return "".join(parts)
-
-
-def device_text(run: Run) -> str:
-    """How many of which devices, in one line."""
-    manifest = run.manifest
-    name = manifest.device_name or manifest.device_type or _NOT_RECORDED
-    if manifest.device_type == "cpu":
-        name = f"CPU ({manifest.device_name})" if manifest.device_name else "CPU"
-    each = f", {bytes_text(manifest.device_total_bytes)} each" if manifest.device_total_bytes else ""
-    over = f", {manifest.backend}" if manifest.backend else ""
-    return f"{manifest.world_size} x {name}{each}{over}"
-
-
-def _steps(ranks: Sequence[RankSummary]) -> str:
-    if not ranks:
-        return _NOT_RECORDED
-    fewest, most = min(r.num_steps for r in ranks), max(r.num_steps for r in ranks)
-    counted = f"{most:,} complete" if fewest == most else f"{fewest:,} to {most:,} complete, by rank"
-    slowest = max((r.median_step_ns for r in ranks if r.median_step_ns is not None), default=None)
-    if slowest is None:
-        return counted
-    return f"{counted}; {ns_text(slowest)} each (median after the first{', slowest rank' if len(ranks) > 1 else ''})"
+    return Group(heading(run.name), facts([*rows, ("ended", endings(run))]), *problems)
 
 
 def _warnings(run: Run) -> RenderableType | None:
@@ -144,42 +99,9 @@ def _warnings(run: Run) -> RenderableType | None:
 
 
 def _receipt(run: Run) -> RenderableType:
-    cost = run.manifest.receipt
-    if not (cost.allocator_events or cost.hook_events or cost.raw_bytes):
-        return Group(heading("What recording cost"), Text(_NOT_RECORDED, style="dim"))
-    made = ("after it", f"{ns_text(cost.convert_ns)} to make tables")
-    if run.manifest.is_imported:
-        rows = [
-            ("in the run", f"{_NOT_RECORDED}: it was recorded by other means"),
-            ("imported", bytes_text(cost.raw_bytes)),
-            made,
-        ]
-        return Group(heading("What recording cost"), facts(rows))
-    rows = [
-        ("events", f"{cost.allocator_events:,} of the allocator, {cost.hook_events:,} of hooks"),
-        ("written", bytes_text(cost.raw_bytes)),
-        ("in the run", f"{ns_text(cost.flush_ns)} between steps, to stop recording and write (slowest rank)"),
-        ("a recorded step", _slowdown(run)),
-        made,
-    ]
-    return Group(heading("What recording cost"), facts(rows))
-
-
-def _slowdown(run: Run) -> str:
-    cost = run.manifest.receipt
-    if cost.bare_step_ns is None:
-        return f"{_NOT_RECORDED}: too few steps after the window to compare with"
-    return slowdown_text(cost.recorded_step_ns, cost.bare_step_ns, cost.num_bare_steps)
+    return Group(heading(present.RECEIPT_TITLE), fact_lines(present.receipt_facts(run.manifest)))
 
 
 def _not_recorded(run: Run) -> RenderableType | None:
-    prefix = f"{_NOT_RECORDED}: "
-    reasons = {
-        source: word.removeprefix(prefix)
-        for source, word in run.manifest.sources.items()
-        if word.startswith(_NOT_RECORDED)
-    }
-    reasons |= run.manifest.not_recorded
-    if not reasons:
-        return None
-    return Group(heading("Not recorded"), facts((plain(field), why) for field, why in sorted(reasons.items())))
+    reasons = present.sources_not_recorded(run.manifest) | run.manifest.not_recorded
+    return Group(heading("Not recorded"), fact_lines(present.not_recorded_facts(reasons))) if reasons else None

@@ -1,6 +1,6 @@
-"""A peak as a horizontal stacked bar, and the legend that explains it.
+"""A peak as a horizontal stacked bar, and the swatch that stands for a category.
 
-A part smaller than half a cell is not drawn; the legend always names it.
+A part smaller than half a cell is not drawn; the table of categories beside the bar always names it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,7 @@ from rich.measure import Measurement
 from rich.text import Text
 
 from fsdp_profile.core.categories import STACK_ORDER, Category
-from fsdp_profile.core.humanize import bytes_text, ratio_text
 from fsdp_profile.render.terminal.palette import paint
-from fsdp_profile.render.terminal.parts import Field, Grid
 
 MIN_BAR_CELLS: Final = 20
 MAX_BAR_CELLS: Final = 100
@@ -80,31 +78,3 @@ def split_cells(shares: Sequence[float], *, cells: int) -> list[int]:
     for i in by_remainder[: round(sum(exact)) - sum(found)]:
         found[i] += 1
     return found
-
-
-def legend(by_category: Mapping[Category, int]) -> Grid:
-    """Category, bytes and share of one peak; UNKNOWN is there even when it is nothing."""
-    rows = with_unknown(by_category)
-    total = sum(by_category.values())
-    return Grid(
-        key=[
-            Field(header="", cells=[*(Swatch(category) for category in rows), ""]),
-            Field(header="category", cells=[*map(str, rows), "all"], justify="left"),
-        ],
-        groups=[
-            [Field(header="bytes", cells=[bytes_text(size) for size in (*rows.values(), total)])],
-            [Field(header="share", cells=[_share(size, total) for size in (*rows.values(), total)])],
-        ],
-        num_totals=1,
-    )
-
-
-def with_unknown(by_category: Mapping[Category, int]) -> dict[Category, int]:
-    """The same categories in the same order; UNKNOWN is last and always there."""
-    found = dict(by_category)
-    unknown = found.pop(Category.UNKNOWN, 0)
-    return {**found, Category.UNKNOWN: unknown}
-
-
-def _share(size_bytes: int, total_bytes: int) -> str:
-    return ratio_text(size_bytes / total_bytes if total_bytes else 0.0)

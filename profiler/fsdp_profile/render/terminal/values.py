@@ -7,10 +7,12 @@ from rich.text import Text
 
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.text import plain
-from fsdp_profile.present.values import Column, Fact, Mark, Sentence, Table, Unit
+from fsdp_profile.present.values import Column, Fact, Mark, Sentence, Table, Tone, Unit
+from fsdp_profile.render.terminal.palette import FAILURE, WARNING
 from fsdp_profile.render.terminal.parts import Cell, Field, Grid, Name, bulleted, facts, heading, shortened
 from fsdp_profile.render.terminal.stack import Swatch
 
+_TONES = {Tone.PLAIN: "", Tone.WARNING: WARNING, Tone.FAILURE: FAILURE}
 HEADER_CELLS = 14
 """A name from a run above a column of numbers is shortened to this."""
 
@@ -72,6 +74,8 @@ def _fields(column: Column, labels: Sequence[str]) -> list[Field]:
     texts = column.texts()
     header = shortened(plain(column.label), cells=HEADER_CELLS, among=labels) if column.is_named else column.label
     cells: list[Cell] = [Name(text, among=texts) for text in texts] if column.unit is Unit.NAME else list(texts)
+    if column.tones:
+        cells = [Text(plain(text), style=_TONES[tone]) for text, tone in zip(texts, column.tones, strict=True)]
     field = Field(header=header, cells=cells, justify="right" if column.is_number else "left")
     if column.unit is not Unit.CATEGORY:
         return [field]

@@ -128,7 +128,7 @@
     };
     const at = (px) => from + (px - box.L) / (box.W - box.L - box.R) * (to - from);
     const tell = (ns) => {
-      const i = before(ns), parts = names.map((n, k) => [n, live[k][i]]).filter((p) => p[1] > 0).sort((p, q) => q[1] - p[1]);
+      const i = before(ns), parts = names.map((_, k) => [info.labels[k], live[k][i]]).filter((p) => p[1] > 0).sort((p, q) => q[1] - p[1]);
       readout.textContent = "at " + timeText(t[i]) + ": " + bytesText(total[i]) + " = " + parts.map((p) => p[0] + " " + bytesText(p[1])).join(" + ");
     };
     canvas.addEventListener("pointerdown", (e) => { if (e.button === 0) { drag = [e.offsetX, e.offsetX]; canvas.setPointerCapture(e.pointerId); } });
