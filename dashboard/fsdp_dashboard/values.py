@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from fsdp_dashboard.charts.labels import byte_scale
+from fsdp_dashboard.charts.labels import ByteScale, byte_scale
 from fsdp_dashboard.text import code
 from fsdp_profile.present.values import Column, Fact, Mark, Sentence, Table, Unit
 
 _DECIMALS = 3
+_BYTES = (Unit.BYTES, Unit.BYTES_CHANGE)
 
 
 def markdown(sentence: Sentence) -> str:
@@ -22,8 +23,16 @@ def markdown(sentence: Sentence) -> str:
 
 
 def arrow_table(table: Table) -> pa.Table:
-    """A table whose columns sort: bytes in one unit for each column, durations in ms; an absent value is null."""
-    return pa.table(dict(_column(column) for column in table.columns))
+    """A table whose columns sort: bytes in one unit for the whole table, durations in ms; an absent value is null."""
+    sizes = [
+        abs(int(value))
+        for column in table.columns
+        if column.unit in _BYTES
+        for value in column.values
+        if isinstance(value, int | float)
+    ]
+    scale = byte_scale(max(sizes, default=0))
+    return pa.table(dict(_column(column, scale) for column in table.columns))
 
 
 def facts_table(found: Iterable[Fact], *, header: tuple[str, str] = ("fact", "value")) -> pa.Table:
@@ -32,10 +41,8 @@ def facts_table(found: Iterable[Fact], *, header: tuple[str, str] = ("fact", "va
     return pa.table({header[0]: [label for label, _ in rows], header[1]: [text for _, text in rows]})
 
 
-def _column(column: Column) -> tuple[str, pa.Array]:
-    values = [value for value in column.values if isinstance(value, int | float)]
-    if column.unit in (Unit.BYTES, Unit.BYTES_CHANGE):
-        scale = byte_scale(int(max(map(abs, values), default=0)))
+def _column(column: Column, scale: ByteScale) -> tuple[str, pa.Array]:
+    if column.unit in _BYTES:
         cells = [None if v is None else round(float(scale.of(int(v))), _DECIMALS) for v in column.values]
         return f"{column.label} ({scale.name})", pa.array(cells, pa.float64())
     if column.unit is Unit.NS:
