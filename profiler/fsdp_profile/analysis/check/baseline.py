@@ -97,9 +97,9 @@ def _units(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:
                 continue
             message = f"{label} is {what} {_times(now)} per step, against {_times(counts[0])}"
             yield _count_check(f"baseline/unit/{unit_text(name)}/{field}", message, now, counts)
-        kept = Measured(size_bytes=mine.units[name].sharded_bytes, spread_bytes=0, rank=None)
+        sharded = Measured(size_bytes=mine.units[name].sharded_bytes, spread_bytes=0, rank=None)
         bytes_before = [Measured(size_bytes=base.sharded_bytes, spread_bytes=0, rank=None) for base in theirs]
-        yield _bytes_against(f"baseline/unit/{unit_text(name)}/kept", f"{label} keeps", kept, bytes_before)
+        yield _bytes_against(f"baseline/unit/{unit_text(name)}/kept", f"{label} keeps", sharded, bytes_before)
 
 
 def _communicators(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:

@@ -233,7 +233,7 @@ def _calls_of(run: Run, matches: CrossRank, rank: int) -> pa.Table:
 
 
 def _matched(table: pa.Table, matches: CrossRank, rank: int) -> dict[str, Any]:
-    """What is known across ranks of each call of a rank; null where its times and kind do not tell it apart."""
+    """The cross-rank columns of the calls of a rank; null where times and kind do not identify a matched call."""
     calls = matches.calls.filter(pc.equal(matches.calls.column("rank"), rank))
     row_of = np.full(int(numbers(matches.collectives, "collective").max(initial=-1)) + 1, -1, np.int64)
     row_of[numbers(matches.collectives, "collective")] = np.arange(matches.num_matched)

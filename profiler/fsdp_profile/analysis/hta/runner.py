@@ -72,11 +72,11 @@ def tables_of_traces(traces: dict[int, Path], *, timeout_s: float = TIMEOUT_S) -
 
 
 def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
-    """The run's device traces by rank: those that capture kept, or those that were imported, where they lie now.
+    """The run's device traces by rank: those that the capture wrote, or those that were imported, where they are now.
 
     Args:
         run: the run.
-        folder: where imported traces lie; None is where they lay at the import.
+        folder: where imported traces are; None: where they were at the import.
 
     Raises:
         InputError: the run has no trace with device activity, or an imported one is not there.

@@ -106,10 +106,10 @@ def step_breakdowns(run: Run, *, rank: int, queued: Spans | None = None) -> dict
         return {}
     step, begin, end = _step_bounds(run, rank)
     kernels = run.table("kernels", rank=rank)
-    kept = (step >= 0) & np.isin(step, numbers(kernels, "step")) & (end > begin)
+    timed = (step >= 0) & np.isin(step, numbers(kernels, "step")) & (end > begin)
     queued = queued if queued is not None else queued_spans(run, rank=rank)
-    found = _measured(run, parts, (begin[kept], end[kept]), queued)
-    return dict(zip(step[kept].tolist(), found, strict=True))
+    found = _measured(run, parts, (begin[timed], end[timed]), queued)
+    return dict(zip(step[timed].tolist(), found, strict=True))
 
 
 def queued_spans(run: Run, *, rank: int) -> Spans | None:
