@@ -55,8 +55,8 @@ def test_a_recorded_run_is_held_against_the_mark(tmp_path):
     assert outcomes(tmp_path, "\n".join([GIVEN, *tests, nothing, own])) == {
         "test_0": "passed",
         "test_1": "passed",
-        "test_2": "Failed: limit_vram: peak 10.98 MiB, 999.44 KiB over the limit of 10.00 MiB on rank 0 in BACKWARD of "
-        "step 1, unit layers.2 at work: OPTIMIZER_STATE 3.52 MiB, PARAM 1.76 MiB, ACTIVATION 1.51 MiB",
+        "test_2": "Failed: limit_vram: peak 10.98 MiB, 999.44 KiB over the limit of 10.00 MiB on rank 0 in backward of "
+        "step 1, active unit layers.2: optimizer state 3.52 MiB, parameters 1.76 MiB, activations 1.51 MiB",
         "test_3": "Failed: limit_vram: no run of strategy DDP was recorded, but of FSDP2",
         "test_4": "Failed: limit_vram: 'lots' is not a size; write it as 512MiB, 2GiB or 2GB",
         "test_5": 'Failed: limit_vram: write it as @pytest.mark.limit_vram("2GiB", strategy="FSDP2")',

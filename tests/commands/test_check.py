@@ -64,8 +64,8 @@ def test_the_page_names_what_failed_first(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert "gpt-fsdp2-no-reshard-2ranks  11 of 30 checks failed against gpt-fsdp2-2ranks" in text
-    assert "breach  unit layers.0 is gathered 1x a step, against 2x" in text
-    assert text.index("breach  unit layers.3") < text.index("ok      UNKNOWN 0.0 % of the peak")
+    assert "breach  unit layers.0 is gathered 1x per step, against 2x" in text
+    assert text.index("breach  unit layers.3") < text.index("ok      unknown 0.0 % of the peak")
     assert text.rstrip().endswith("and 18 more that hold: categories, units, communicators")
 
 
@@ -156,13 +156,13 @@ def test_ten_recordings_agree_and_three_regressions_are_named(capsys, recordings
         "baseline/category/UNSHARDED_PARAM", "baseline/unit/1/gathers", "baseline/unit/1/reshards",
         "baseline/communicator/default_pg of 2 ranks/ALL_GATHER/of units",
     }  # fmt: skip
-    assert told["kept"]["baseline/unit/1/reshards"] == "unit 1 is resharded 1x a step, against 2x"
+    assert told["kept"]["baseline/unit/1/reshards"] == "unit 1 is resharded 1x per step, against 2x"
     assert set(told["batch"]) == {
         "baseline/peak", "baseline/category/ACTIVATION", "baseline/category/INPUT", "baseline/category/TEMPORARY"
     }  # fmt: skip
     assert told["batch"]["baseline/category/ACTIVATION"].startswith(
-        "ACTIVATION 13.75 MiB against 12.50 MiB: +1.25 MiB (+10.0%)"
+        "activations 13.75 MiB against 12.50 MiB: +1.25 MiB (+10.0%)"
     )
     assert list(told["group"].values()) == [
-        "one more communicator norms of 2 ranks: 1x ALL_REDUCE of no unit a step, none in the baseline"
+        "one more communicator norms of 2 ranks: 1x ALL_REDUCE of no unit per step, none in the baseline"
     ]

@@ -110,7 +110,7 @@ def test_a_rank_without_a_value_is_a_hole_that_says_so():
 
 def test_the_picture_in_words():
     assert extremes({0: 1, 1: 3, 2: None}, Measure.UNKNOWN) == (
-        "UNKNOWN at the peak: 3 B on rank 1, the highest, 1 B on rank 0; not recorded on 1 of 3 ranks"
+        "unknown at the peak: 3 B on rank 1, the highest, 1 B on rank 0; not recorded on 1 of 3 ranks"
     )
     assert extremes({0: 2 * MS, 1: 2 * MS}, Measure.STEP) == "median step: 2.00 ms on every rank"
     assert extremes({0: None}, Measure.PEAK) == "peak, allocated: not recorded"

@@ -62,7 +62,9 @@ def test_traces_that_a_run_was_imported_from_are_named_but_not_kept(opened, tmp_
     told = [{"kind": "trace", "rank": 3, "file": HOSTILE}, {"kind": "snapshot", "rank": 3, "file": "s.pickle"}]
     run = RunBuilder("i", path=tmp_path / "i").set(device_type="cuda", extra={"imported": told}).rank(3).build()
     rows = opened(run.path, page="traces").dataframe[0].value
-    assert rows.to_dict("records") == [{"rank": 3, "trace": HOSTILE, "where": "not kept: the run was imported from it"}]
+    assert rows.to_dict("records") == [
+        {"rank": 3, "trace": HOSTILE, "where": "not in the run, which was imported from it"}
+    ]
 
 
 def test_ours_are_the_exposed_and_overlapped_times_of_each_rank(opened, device_run):
@@ -76,7 +78,7 @@ def test_ours_are_the_exposed_and_overlapped_times_of_each_rank(opened, device_r
 def test_a_cpu_run_is_told_that_hta_has_nothing_to_say(opened, make_run):
     app = opened(make_run("cpu").path, page="traces")
     assert [info.value for info in app.info] == [
-        "Kineto traces of `cpu`: **not recorded**, `no trace was kept when it was recorded`",
+        "Kineto traces of `cpu`: **not recorded**, `no trace was written when the run was recorded`",
         "HTA reads device streams, and this run was recorded on CPU: see the Collectives page for its exposed time, "
         "or record it on a GPU.",
     ]
@@ -103,7 +105,7 @@ def test_hta_runs_when_asked_once_and_its_own_words_are_shown(opened, device_run
     assert not app.exception
     assert "**HTA: `idle time`**" in said(app)
     assert app.dataframe[2].value.to_dict("records") == [{"rank": 0, "idle": "1.5"}, {"rank": 1, "idle": "x"}]
-    assert app.warning[0].value == f"HTA gave none; in its own words: `` KeyError: {HOSTILE} ``"
+    assert app.warning[0].value == f"HTA returned no table; its message: `` KeyError: {HOSTILE} ``"
     app.run()
     assert "**HTA: `idle time`**" in said(app)
     assert len(asked) == 1

@@ -70,7 +70,7 @@ def test_hta_names_what_a_bundle_lacks(capsys, bundles, tmp_path):
     path.write_bytes(bundle_bytes(run))
     assert main(["hta", str(path)]) == 2
     assert capsys.readouterr().err == (
-        f"fsdp-profile: {path}: a bundle holds no traces; say where they lie with: "
+        f"fsdp-profile: {path}: a bundle holds no traces; say where they are with: "
         f"fsdp-profile hta {path} --traces FOLDER\n"
     )
 

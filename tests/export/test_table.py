@@ -72,7 +72,7 @@ def test_the_report_in_markdown():
         "# gpt-fsdp2-2ranks\n\nFSDP2 reshard\\_after\\_forward=True, 5 units, 2 ranks\n\n**Peak 10.98 MiB**"
     )
     assert "| OPTIMIZER\\_STATE | 3.52 MiB | 32.1 % |" in text
-    assert "| layers.3 | 385.00 KiB | 770.00 KiB | 8 |" in text
+    assert "| layers.3 | 197,120 | 385.00 KiB | 770.00 KiB | 2 | 8 | 8 |" in text
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_each_way_to_fail_is_one_sentence_and_ranks_without_a_record_are_counted
     )
     assert [one.text for one in (found.summary, *found.problems)] == [
         "NOT COMPLETE.",
-        "Rank 1 raised an exception that was not caught, exit code 1: KeyError: 'x'",
+        "Rank 1 raised an uncaught exception, exit code 1: KeyError: 'x'",
         "Ranks 2-3 were killed by a signal, exit code -15.",
         "Rank 4 exited, exit code 3.",
         "Rank 5 ended, and how is not known.",

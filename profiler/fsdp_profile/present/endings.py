@@ -15,7 +15,7 @@ MAX_MESSAGE_CHARS: Final = 240
 _MAX_RANGES: Final = 8
 _VERBS: Final = {
     Ending.EXITED: ("exited", "exited"),
-    Ending.EXCEPTION: ("raised an exception that was not caught", "raised an exception that was not caught"),
+    Ending.EXCEPTION: ("raised an uncaught exception", "raised an uncaught exception"),
     Ending.SIGNAL: ("was killed by a signal", "were killed by a signal"),
     Ending.UNKNOWN: ("ended, and how is not known", "ended, and how is not known"),
 }

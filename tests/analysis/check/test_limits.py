@@ -45,8 +45,8 @@ def test_the_peak_may_be_as_high_as_the_limit(limit, verdict):
 
 def test_a_broken_peak_names_where_and_what():
     assert failed(check(job(), limits=Limits(peak_bytes=10 * MIB))) == [
-        "peak 14.00 MiB, 4.00 MiB over the limit of 10.00 MiB on rank 0 in FORWARD of step 0, unit layers.0 at work: "
-        "ACTIVATION 10.00 MiB, PARAM 4.00 MiB"
+        "peak 14.00 MiB, 4.00 MiB over the limit of 10.00 MiB on rank 0 in forward of step 0, active unit layers.0: "
+        "activations 10.00 MiB, parameters 4.00 MiB"
     ]
 
 
@@ -83,7 +83,7 @@ def test_the_share_of_no_complete_step_is_not_recorded():
 def test_unknown_is_a_share_of_the_peak():
     run = RunBuilder().alloc(at=1, size=90).alloc(at=2, size=10, category=Category.UNKNOWN).build()
     assert failed(check(run, limits=Limits(unknown_ratio=0.05))) == [
-        "UNKNOWN 10.0 % of the peak on rank 0, over the limit of 5.0 %"
+        "unknown 10.0 % of the peak on rank 0, over the limit of 5.0 %"
     ]
 
 
@@ -93,7 +93,7 @@ def test_growth_names_the_category_and_the_operator():
         t = 100 * step
         b.step(step, t, t + 100).alloc(at=t + 1, size=KIB, category=Category.TEMPORARY, operator="aten::cat")
     assert failed(check(b.build(), limits=Limits(growth_bytes_per_step=100))) == [
-        "memory grows 1.00 KiB a step on rank 0, over the limit of 100 B; TEMPORARY 1.00 KiB a step, most from "
+        "memory grows 1.00 KiB a step on rank 0, over the limit of 100 B; temporaries 1.00 KiB a step, most from "
         "aten::cat"
     ]
 
@@ -112,7 +112,7 @@ def test_the_same_twice_holds():
 def test_more_activations_are_named_with_their_unit():
     assert failed(check(job(activation=11 * MIB), limits=Limits(), baselines=[job()])) == [
         "peak 15.00 MiB against 14.00 MiB: +1.00 MiB (+7.1%)",
-        "ACTIVATION 11.00 MiB against 10.00 MiB: +1.00 MiB (+10.0%), most in unit layers.0 (+1.00 MiB)",
+        "activations 11.00 MiB against 10.00 MiB: +1.00 MiB (+10.0%), most in unit layers.0 (+1.00 MiB)",
     ]
 
 
@@ -122,14 +122,14 @@ def test_fewer_bytes_are_no_breach():
 
 def test_a_unit_that_is_not_resharded_is_named():
     assert failed(check(job(gathers=1), limits=Limits(), baselines=[job()])) == [
-        "unit layers.0 is gathered 1x a step, against 2x",
-        "unit layers.0 is resharded 1x a step, against 2x",
+        "unit layers.0 is gathered 1x per step, against 2x",
+        "unit layers.0 is resharded 1x per step, against 2x",
     ]
 
 
 def test_one_more_communicator_is_named():
     assert failed(check(job(group="norms"), limits=Limits(), baselines=[job()])) == [
-        "one more communicator norms of 2 ranks: 1x ALL_REDUCE of no unit a step, none in the baseline"
+        "one more communicator norms of 2 ranks: 1x all-reduce of no unit per step, none in the baseline"
     ]
 
 
@@ -163,4 +163,4 @@ def test_time_is_compared_when_asked_to_only():
 def test_a_category_that_is_gone_holds_and_one_that_is_new_does_not():
     old = RunBuilder().alloc(at=1, size=MIB, category=Category.BUCKET).build()
     new = RunBuilder().alloc(at=1, size=MIB, category=Category.BUFFER).build()
-    assert failed(check(new, limits=Limits(), baselines=[old])) == ["BUFFER 1.00 MiB against 0 B: +1.00 MiB"]
+    assert failed(check(new, limits=Limits(), baselines=[old])) == ["module buffers 1.00 MiB against 0 B: +1.00 MiB"]

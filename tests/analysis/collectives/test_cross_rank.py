@@ -177,7 +177,7 @@ def test_waits_in_a_pause_of_the_capture_are_nobodys_fault(tmp_path):
 def test_one_collective_fits_any_offset_and_is_taken_on_the_ranks_own_clocks(tmp_path):
     found = cross_rank(run_of(tmp_path, [(GATHER, 0, 9)], [(GATHER, 4, 9)]))
     assert (found.clock.offset_ns, found.num_matched) == (None, 1)
-    assert found.clock.reason == "one collective only, which fits any offset"
+    assert found.clock.reason == "there is only one collective, which fits any offset"
     apart = cross_rank(run_of(tmp_path / "apart", [(GATHER, 0, 9)], [(GATHER, 10, 19)]))
     assert (apart.clock.offset_ns, apart.num_matched) == (None, 0)
 

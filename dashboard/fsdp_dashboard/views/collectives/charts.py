@@ -48,20 +48,20 @@ def timeline_figure(step: StepCalls) -> Figure:
     Calls of one kind that overlap on a rank get a lane each. `layout.meta` says how many calls (`calls_left_out`)
     and exposed windows (`windows_left_out`) were too many to draw.
     """
-    kept = _longest(_length(step.calls), MAX_BARS)
-    calls = step.calls.take(pa.array(kept))
+    shown = _longest(_length(step.calls), MAX_BARS)
+    calls = step.calls.take(pa.array(shown))
     lane, names = _lanes(calls)
     lanes_px = min(max(len(names) * _LANE_PX, _MIN_PX), _MAX_PX)
     width = _BAR_RATIO * min(len(names) * _LANE_PX / lanes_px, 1.0)
     data = _kind_traces(calls, lane, step)
     left_out = 0
     if step.exposed is not None:
-        windows = step.exposed.filter(pa.array(np.isin(step.exposed.column("call").to_numpy(), kept)))
+        windows = step.exposed.filter(pa.array(np.isin(step.exposed.column("call").to_numpy(), shown)))
         longest = _longest(_length(windows), MAX_WINDOWS)
         left_out = windows.num_rows - len(longest)
-        data += _exposed_traces(windows.take(pa.array(longest)), kept, calls, lane, step)
+        data += _exposed_traces(windows.take(pa.array(longest)), shown, calls, lane, step)
     layout = _timeline_layout(step, names, lanes_px)
-    layout["meta"] = {"calls_left_out": step.calls.num_rows - len(kept), "windows_left_out": left_out}
+    layout["meta"] = {"calls_left_out": step.calls.num_rows - len(shown), "windows_left_out": left_out}
     return {"data": [{**drawn, "width": width} for drawn in data], "layout": layout}
 
 
@@ -153,9 +153,9 @@ def _kind_traces(calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figu
     return traces
 
 
-def _exposed_traces(windows: pa.Table, kept: Any, calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figure]:
+def _exposed_traces(windows: pa.Table, shown: Any, calls: pa.Table, lane: list[int], step: StepCalls) -> list[Figure]:
     """The exposed parts over the bars, and the two entries of the legend that tell them apart."""
-    row = np.searchsorted(kept, windows.column("call").to_numpy()).tolist()
+    row = np.searchsorted(shown, windows.column("call").to_numpy()).tolist()
     kinds = calls.column("kind").to_pylist()
     start, length = _ms(windows, step)
     colours = [_colour(kinds[i]) for i in row]

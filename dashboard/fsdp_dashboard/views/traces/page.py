@@ -1,4 +1,4 @@
-"""Traces: the Kineto traces of a run, and what Holistic Trace Analysis (HTA) says of them, ours beside it."""
+"""Traces: the Kineto traces of a run, our own overlap, and the tables of Holistic Trace Analysis (HTA)."""
 
 from dataclasses import replace
 
@@ -14,11 +14,11 @@ from fsdp_dashboard.views.traces import queries
 from fsdp_profile.present.collectives import overlap_table
 from fsdp_profile.present.hta import hta_table
 
-NOT_KEPT = "no trace was kept when it was recorded"
+NO_TRACE = "no trace was written when the run was recorded"
 
 
 def page() -> None:
-    """One run: its traces, ours, then HTA's."""
+    """One run: its traces, our overlap, then HTA's tables."""
     st.subheader("Traces")
     catalogue = data.catalogue()
     chosen = state.current(catalogue)
@@ -46,7 +46,7 @@ def files(ref: RunRef, run: RunFacts) -> None:
     if traces:
         widgets.table(arrow_table(queries.traces_table(traces)), key="traces")
     else:
-        why = run.manifest.sources.get("Kineto traces", NOT_KEPT).removeprefix("not recorded: ")
+        why = run.manifest.sources.get("Kineto traces", NO_TRACE).removeprefix("not recorded: ")
         widgets.not_recorded("Kineto traces", ref.label, why)
 
 
@@ -58,7 +58,7 @@ def perfetto(chosen: state.Selection, ref: RunRef) -> None:
 
 
 def ours(ref: RunRef, run: RunFacts) -> None:
-    """Our overlap of each rank."""
+    """The overlap of collectives and compute on each rank."""
     widgets.section("Ours: collectives and compute")
     found = {r.rank: collectives.summary(ref, rank=r.rank) for r in run.ranks}
     if any(found.values()):
@@ -86,7 +86,7 @@ def theirs(ref: RunRef, run: RunFacts) -> None:
         if table.error is None:
             widgets.table(arrow_table(hta_table(table)), key=f"hta {table.name}")
         else:
-            st.warning(f"HTA gave none; in its own words: {text.code(table.error)}", icon=":material/warning:")
+            st.warning(f"HTA returned no table; its message: {text.code(table.error)}", icon=":material/warning:")
 
 
 if __name__ == "__main__":

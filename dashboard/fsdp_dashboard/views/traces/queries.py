@@ -20,13 +20,13 @@ class TraceFile:
 
     rank: int
     name: str
-    """Its path below the run directory; of an imported trace, which is not kept, the name it had."""
+    """Its path below the run directory; of an imported trace, which the run does not hold, the name it had."""
     size_bytes: int | None
     """None for an imported trace."""
 
 
 def traces(ref: RunRef, run: RunFacts) -> list[TraceFile]:
-    """The traces kept in the run, and those that it was imported from, by rank."""
+    """The traces in the run, and those that it was imported from, by rank."""
     found = []
     for rank in layout.ranks_in(ref.path):
         for path in sorted(layout.raw_dir(ref.path, rank).glob("kineto*.json*")):
@@ -42,12 +42,12 @@ def traces(ref: RunRef, run: RunFacts) -> list[TraceFile]:
 
 
 def traces_table(traces: Sequence[TraceFile]) -> Table:
-    """One row per Kineto trace; without a size where no trace is kept in the run."""
-    kept = {True: "in the run", False: "not kept: the run was imported from it"}
+    """One row per Kineto trace; without sizes where the run holds no trace."""
+    places = {True: "in the run", False: "not in the run, which was imported from it"}
     columns = [
         column("rank", Unit.COUNT, [trace.rank for trace in traces]),
         column("trace", Unit.NAME, [trace.name for trace in traces]),
-        column("where", Unit.TEXT, [kept[trace.size_bytes is not None] for trace in traces]),
+        column("where", Unit.TEXT, [places[trace.size_bytes is not None] for trace in traces]),
     ]
     if any(trace.size_bytes is not None for trace in traces):
         columns.append(column("size", Unit.BYTES, [trace.size_bytes for trace in traces]))
@@ -67,7 +67,7 @@ def why_no_hta(run: RunFacts) -> str | None:
 
 
 def hta_tables(ref: RunRef) -> list[HtaTable]:
-    """What HTA says of the run's traces. It runs in a process of its own and can take minutes; kept once it did.
+    """HTA's tables of the run's traces. HTA runs in a process of its own and can take minutes; the result is cached.
 
     Raises:
         InputError: the run has no trace with device activity, or it is not where it was.

@@ -54,7 +54,7 @@ def units_figure(step: StepLedger, spans: pa.Table) -> Figure:
 
     `layout.meta.spans_left_out` says how many spans were too many to draw.
     """
-    kept = _longest(spans)
+    shown = _longest(spans)
     names = step.unit_names
     rows = _rows(names, spans)
     units_px = min(max(len(rows), 2) * _UNIT_PX, _MAX_UNITS_PX)
@@ -72,13 +72,13 @@ def units_figure(step: StepLedger, spans: pa.Table) -> Figure:
         barmode="overlay",
         shapes=[*shapes, *behind],
         annotations=[*phases, peak_label],
-        meta={"spans_left_out": spans.num_rows - kept.num_rows},
+        meta={"spans_left_out": spans.num_rows - shown.num_rows},
         xaxis=_time_axis(step),
         yaxis=byte_axis(scale, end=max(highest * HEADROOM, 1.0), domain=[_above(boundary, units_px), 1]),
         yaxis2=_unit_axis(names, rows, boundary),
         legend2={"orientation": "h", "y": boundary, "yanchor": "bottom"},
     )
-    return {"data": [*memory, marker, *_span_traces(kept, step, rows)], "layout": layout}
+    return {"data": [*memory, marker, *_span_traces(shown, step, rows)], "layout": layout}
 
 
 def _rows(names: dict[int, str], spans: pa.Table) -> dict[int, int]:

@@ -1,1 +1,1 @@
-"""A run against limits, or against a baseline."""
+"""Check a run against limits and against a baseline."""

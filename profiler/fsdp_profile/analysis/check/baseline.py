@@ -1,12 +1,12 @@
-"""A run against a baseline: what of it became more, or happens another number of times.
+"""Compare a run with a baseline: which bytes grew, and which counts changed.
 
 [Note: Noise]
-Bytes and counts hardly vary between recordings of one script, times do. So a baseline is held against bytes and
-counts; against time only when asked to. More bytes are a breach only beyond a tolerance: 1 %, at least 64 KiB, or by
-how much the baseline itself varies: from step to step after the first, from one recording to the next where several
-are given, and on CPU by the largest block that gloo's workers free when they like. Each category is taken where it is
-highest, not at the run's peak: two moments that are nearly as high trade places from one recording to the next. Counts
-of a step have no tolerance.
+Bytes and counts hardly vary between recordings of one script, but times do. So bytes and counts are always compared
+with the baseline, and times only on request. More bytes are a breach only beyond a tolerance, which is the largest of
+1 %, 64 KiB, and the variation of the baseline itself: from step to step after the first, from one recording to the next
+where several are given, and on CPU the largest block that gloo's workers free at an arbitrary time. Each category is
+taken where it is highest, not at the run's peak, because two moments of nearly the same height trade places from one
+recording to the next. Counts per step have no tolerance.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from fsdp_profile.analysis.check.facts import Facts, Measured
+from fsdp_profile.analysis.check.facts import CallKey, Facts, Measured
 from fsdp_profile.analysis.check.result import Check, Verdict, not_recorded
 from fsdp_profile.analysis.memory.ledger import TRANSIENT
 from fsdp_profile.analysis.ranks.overview import step_durations_ns
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import CATEGORIES, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
+from fsdp_profile.core.schema import CollectiveKind
+from fsdp_profile.core.words import label_of
 
 TOLERANCE_RATIO: Final = 0.01
 TOLERANCE_BYTES: Final = 64 << 10
@@ -37,7 +39,7 @@ def against_baseline(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:
         theirs = [b.by_category.get(category) for b in bases]
         if mine.by_category.get(category) or any(theirs):
             now = mine.by_category.get(category)
-            found = _bytes_against(f"baseline/category/{category}", str(category), now, theirs)
+            found = _bytes_against(f"baseline/category/{category}", category.label, now, theirs)
             yield _with_unit(found, mine, bases[0], category)
     yield from _units(mine, bases)
     yield from _communicators(mine, bases)
@@ -64,7 +66,7 @@ def _bytes_against(name: str, what: str, mine: Measured | None, bases: Sequence[
 
 
 def _with_unit(found: Check, mine: Facts, base: Facts, category: str) -> Check:
-    """Of a category that moved, the unit that moved most; what units hold for a moment only says when that was."""
+    """Add the unit that grew most to the message; transient categories depend on the moment and get no unit."""
     if found.verdict is Verdict.OK or Category(category) in TRANSIENT:
         return found
     after, before = mine.by_unit.get(category, {}), base.by_unit.get(category, {})
@@ -78,7 +80,7 @@ def _with_unit(found: Check, mine: Facts, base: Facts, category: str) -> Check:
 
 
 def _units(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:
-    """Units that appeared, went, gather or reshard another number of times, or hold another number of bytes."""
+    """Units that are new or gone, whose number of gathers or reshards changed, or that keep more bytes."""
     names = dict.fromkeys([*mine.units, *(name for base in bases for name in base.units)])
     for name in names:
         theirs = [base.units[name] for base in bases if name in base.units]
@@ -93,27 +95,27 @@ def _units(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:
             now = getattr(mine.units[name], field)
             if now is None or None in counts:
                 continue
-            message = f"{label} is {what} {_times(now)} a step, against {_times(counts[0])}"
+            message = f"{label} is {what} {_times(now)} per step, against {_times(counts[0])}"
             yield _count_check(f"baseline/unit/{unit_text(name)}/{field}", message, now, counts)
-        kept = Measured(size_bytes=mine.units[name].sharded_bytes, spread_bytes=0, rank=None)
+        sharded = Measured(size_bytes=mine.units[name].sharded_bytes, spread_bytes=0, rank=None)
         bytes_before = [Measured(size_bytes=base.sharded_bytes, spread_bytes=0, rank=None) for base in theirs]
-        yield _bytes_against(f"baseline/unit/{unit_text(name)}/kept", f"{label} keeps", kept, bytes_before)
+        yield _bytes_against(f"baseline/unit/{unit_text(name)}/kept", f"{label} keeps", sharded, bytes_before)
 
 
 def _communicators(mine: Facts, bases: Sequence[Facts]) -> Iterator[Check]:
-    """Groups that appeared, or run another number of collectives in a step."""
+    """Groups that are new, or whose number of collectives per step changed."""
     calls = [base.calls for base in bases]
     for key in dict.fromkeys([*mine.calls, *(key for base in calls for key in base)]):
         now, before = mine.calls.get(key, 0), [base.get(key, 0) for base in calls]
         where = f"communicator {key.group}"
-        text = f"{where}: {_times(now)} {key.kind} {key.owner} a step, against {_times(before[0])}"
+        text = f"{where}: {_times(now)} {_kind(key)} {key.owner} per step, against {_times(before[0])}"
         if not any(c.group == key.group for base in calls for c in base):
-            text = f"one more {where}: {_times(now)} {key.kind} {key.owner} a step, none in the baseline"
+            text = f"one more {where}: {_times(now)} {_kind(key)} {key.owner} per step, none in the baseline"
         yield _count_check(f"baseline/communicator/{key.group}/{key.kind}/{key.owner}", text, now, before)
 
 
 def _count_check(name: str, message: str, now: float, before: Sequence[float]) -> Check:
-    """A count is a breach when it is none of the baseline's."""
+    """A count is a breach where it lies outside the counts of the baseline recordings."""
     is_same = min(before) <= now <= max(before)
     return Check(
         name=name, verdict=Verdict.OK if is_same else Verdict.BREACH, measured=now, limit=max(before), unit="count",
@@ -122,7 +124,7 @@ def _count_check(name: str, message: str, now: float, before: Sequence[float]) -
 
 
 def slowdown(run: Run, bases: Sequence[Run], limit_ratio: float) -> Check:
-    """The slowest rank's median step against the baseline's, but for what steps vary by among themselves."""
+    """The median step of the slowest rank against the baseline's, beyond the variation between steps."""
     mine, theirs = _step_times(run), [times for base in bases if (times := _step_times(base)) is not None]
     if mine is None or not theirs:
         why = f"step time: needs {MIN_TIMED_STEPS} complete steps after the first, so the limit cannot be checked"
@@ -143,9 +145,13 @@ def slowdown(run: Run, bases: Sequence[Run], limit_ratio: float) -> Check:
 
 
 def _step_times(run: Run) -> "np.ndarray[tuple[int], np.dtype[np.int64]] | None":
-    """Of the rank with the slowest median, its complete steps after the first."""
+    """The complete steps after the first, of the rank with the slowest median."""
     times = [found for rank in run.ranks if len(found := step_durations_ns(run, rank=rank)[1:]) >= MIN_TIMED_STEPS]
     return max(times, key=lambda found: float(np.median(found)), default=None)
+
+
+def _kind(key: CallKey) -> str:
+    return label_of(CollectiveKind, key.kind)
 
 
 def _times(count: float) -> str:

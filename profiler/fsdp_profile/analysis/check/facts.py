@@ -1,4 +1,4 @@
-"""What of a run is held against a baseline: bytes by category and unit, counts of a step. See check.py."""
+"""The facts of a run that are compared with a baseline: bytes by category and unit, and counts per step."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,8 +20,8 @@ class Measured:
 
     size_bytes: int
     spread_bytes: int
-    """By how much it may differ between two recordings: what it differs by between the steps after the first, on the
-    rank where it is highest, or the largest block that the transport frees when it likes (CPU), whichever is more."""
+    """By how much it may differ between two recordings: the difference between the steps after the first, on the rank
+    where it is highest, or the largest block that the transport frees at an arbitrary time (CPU), whichever is more."""
     rank: int | None
 
 
@@ -41,7 +41,7 @@ class CallKey:
     """Collectives that are counted together."""
 
     group: str
-    """What the group is called, and its size."""
+    """The name of the group and its size."""
     kind: str
     owner: str
     """'of units' or 'of no unit'."""
@@ -95,9 +95,9 @@ def facts_of(run: Run) -> Facts:
 
 
 def _late_blocks(run: Run, rank: int) -> dict[str, int]:
-    """Category -> its largest block of the training steps that was freed on a thread nobody sees.
+    """Category -> its largest block of the training steps that was freed on a thread the profiler does not see.
 
-    One more or one less of them is alive at a given moment, from one recording to the next.
+    From one recording to the next, one more or one less of these blocks is live at a given moment.
     """
     blocks = run.table("allocations", rank=rank)
     is_late = blocks.column("free_unreported").to_numpy(zero_copy_only=False) & (numbers(blocks, "step") >= 0)

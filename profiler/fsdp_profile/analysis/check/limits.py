@@ -1,4 +1,4 @@
-"""Whether a run keeps to limits, and whether it costs more than a baseline: what continuous integration asks."""
+"""Check whether a run stays within limits and costs no more than a baseline, for continuous integration."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,24 +12,27 @@ from fsdp_profile.analysis.memory.growth import MIN_STEPS, growth
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.time.breakdown import step_breakdowns
+from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
+from fsdp_profile.core.schema import Phase
+from fsdp_profile.core.words import label_of
 
 __all__ = ["Check", "CheckReport", "Limits", "Verdict", "check"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What a run may use; None is no limit."""
+    """The most that a run may use; None is no limit."""
 
     peak_bytes: int | None = None
     reserved_bytes: int | None = None
     exposed_ratio: float | None = None
-    """Of the time of the complete steps: collectives with no compute beside them."""
+    """Exposed collective time / time of the complete steps."""
     unknown_ratio: float | None = None
-    """Of the peak."""
+    """Unknown bytes / peak."""
     growth_bytes_per_step: int | None = None
     slowdown_ratio: float | None = None
-    """Of the median step against the baseline's; 0.1 allows 10 % more."""
+    """Growth of the median step against the baseline's; 0.1 allows 10 % more."""
 
 
 def check(run: Run, *, limits: Limits, baselines: Sequence[Run] = ()) -> CheckReport:
@@ -43,12 +46,12 @@ def check(run: Run, *, limits: Limits, baselines: Sequence[Run] = ()) -> CheckRe
         found += against_baseline(facts_of(run), [facts_of(base) for base in baselines])
         if limits.slowdown_ratio is not None:
             found.append(slowdown(run, baselines, limits.slowdown_ratio))
-    told = differences([run, *baselines], run) if baselines else []
+    different = differences([run, *baselines], run) if baselines else []
     return CheckReport(
         run=run.name,
         baselines=tuple(base.name for base in baselines),
         checks=tuple(found),
-        differences=tuple(told),
+        differences=tuple(different),
     )
 
 
@@ -58,9 +61,9 @@ def _limits(run: Run, limits: Limits) -> Iterator[Check]:
         worst = max((r.peak for r in ranks if r.peak), key=lambda p: (p.allocated_bytes, -p.rank), default=None)
         where = ""
         if worst is not None:
-            most = ", ".join(f"{c} {bytes_text(size)}" for c, size in list(worst.by_category.items())[:3])
-            unit = f", unit {unit_text(worst.unit_name)} at work" if worst.unit_name is not None else ""
-            where = f" on rank {worst.rank} in {worst.phase} of step {worst.step}{unit}: {most}"
+            most = ", ".join(f"{c.label} {bytes_text(size)}" for c, size in list(worst.by_category.items())[:3])
+            unit = f", active unit {unit_text(worst.unit_name)}" if worst.unit_name is not None else ""
+            where = f" on rank {worst.rank} in {label_of(Phase, worst.phase)} of step {worst.step}{unit}: {most}"
         size, rank = (worst.allocated_bytes, worst.rank) if worst is not None else (None, None)
         yield _bytes_limit("max-peak", "peak", size, limits.peak_bytes, where, rank)
     if limits.reserved_bytes is not None:
@@ -73,7 +76,7 @@ def _limits(run: Run, limits: Limits) -> Iterator[Check]:
         yield _ratio_limit("max-exposed", "exposed communication", shares, limits.exposed_ratio, "of the steps' time")
     if limits.unknown_ratio is not None:
         shares = {r.rank: r.peak.unknown_ratio for r in ranks if r.peak}
-        yield _ratio_limit("max-unknown", "UNKNOWN", shares, limits.unknown_ratio, "of the peak")
+        yield _ratio_limit("max-unknown", "unknown", shares, limits.unknown_ratio, "of the peak")
     if limits.growth_bytes_per_step is not None:
         yield _growth_limit(run, limits.growth_bytes_per_step)
 
@@ -112,14 +115,14 @@ def _growth_limit(run: Run, limit: int) -> Check:
     total = {rank: sum(one.bytes_per_step for one in found) for rank, found in by_rank.items()}
     rank = max(total, key=lambda r: (total[r], -r))
     is_over = total[rank] > limit
-    told = "".join(
-        f"; {one.category} {bytes_text(one.bytes_per_step)} a step"
+    sites = "".join(
+        f"; {label_of(Category, one.category)} {bytes_text(one.bytes_per_step)} a step"
         + (f", most from {one.sites[0].operator or 'an unnamed operator'}" if one.sites else "")
         for one in by_rank[rank]
     )
     message = (
         f"memory grows {bytes_text(total[rank])} a step on rank {rank}, {'over' if is_over else 'within'} the limit of "
-        f"{bytes_text(limit)}{told}"
+        f"{bytes_text(limit)}{sites}"
     )
     return Check(
         name=name, verdict=Verdict.BREACH if is_over else Verdict.OK, measured=total[rank], limit=limit, unit="bytes",

@@ -1,4 +1,4 @@
-"""What a check answers: one question and its verdict, and all of them about a run."""
+"""The results of a check: one check with its verdict, and all checks of a run."""
 
 from dataclasses import dataclass
 
@@ -6,28 +6,28 @@ from fsdp_profile.core.words import Word
 
 
 class Verdict(Word):
-    """What became of one check."""
+    """The result of one check."""
 
     OK = "OK"
     BREACH = "BREACH"
     NOT_RECORDED = "NOT_RECORDED"
-    """It could not be asked: the run does not tell. Counts as failed, so that a gate never stands open unseen."""
+    """The run does not hold the measurement. This counts as failed, so that a missing measurement never passes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One question and its answer."""
+    """One check and its result."""
 
     name: str
     """Such as 'max-peak', 'baseline/category/ACTIVATION', 'baseline/unit/layers.2/gathers'."""
     verdict: Verdict
     measured: float | None
     limit: float | None
-    """The most that passes, the tolerance included."""
+    """The largest value that passes, including the tolerance."""
     unit: str
     """bytes, ns, ratio or count."""
     message: str
-    """One sentence: what it is, and what moved."""
+    """One sentence: what was measured, and what changed."""
     rank: int | None = None
     baseline: float | None = None
     """None without one."""
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckReport:
-    """All answers about one run."""
+    """All checks of one run."""
 
     run: str
     baselines: tuple[str, ...]
@@ -45,10 +45,10 @@ class CheckReport:
 
     @property
     def failed(self) -> tuple[Check, ...]:
-        """Those that did not pass."""
+        """The checks that did not pass."""
         return tuple(check for check in self.checks if check.verdict is not Verdict.OK)
 
 
 def not_recorded(name: str, limit: float, unit: str, why: str) -> Check:
-    """A limit on what the run does not tell."""
+    """A check on a measurement that the run does not hold."""
     return Check(name=name, verdict=Verdict.NOT_RECORDED, measured=None, limit=limit, unit=unit, message=why)

@@ -1,1 +1,1 @@
-"""Collectives, of one rank and across ranks."""
+"""Collectives of one rank, and the collectives of all ranks matched with each other."""

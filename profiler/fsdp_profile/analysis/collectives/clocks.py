@@ -1,10 +1,10 @@
-"""Clocks of the ranks put on one axis by the ends of their common collectives.
+"""Align the clocks of the ranks by the ends of their common collectives.
 
 [Note: Why ends]
-A collective starts on each rank when that rank reaches it, but ends on all at nearly one moment: within 1 to 7 us
-on eight GPUs of one machine. So the median difference of the ends is the difference of the clocks; by how much
-the ends still differ after it is the residual. Ranks of one host have one clock. An offset is believed where it is
-more than 10 us and three residuals, else it is 0: some ranks are done a little later than others, always.
+A collective starts on each rank when that rank reaches it, but it ends on all ranks at nearly the same moment: within
+1 to 7 us on eight GPUs of one machine. So the median difference of the ends is the difference of the clocks; by how
+much the ends still differ after the alignment is the residual. Ranks of one host share one clock. An offset is accepted
+where it is more than 10 us and more than three residuals; otherwise it is 0, because some ranks always finish later.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,24 @@ import numpy as np
 from fsdp_profile.analysis.collectives.matching import Bools, Calls, Ints
 
 END_SPREAD_NS: Final = 10_000
-"""Ends on one clock differ by less."""
+"""Ends measured by one clock differ by less."""
 MIN_COLLECTIVES: Final = 2
-"""One alone fits any offset."""
-BELIEVED_RESIDUALS: Final = 3
+"""A single collective fits any offset."""
+MIN_OFFSET_RESIDUALS: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """What is to be taken off each rank's times."""
+    """The offset to subtract from the times of each rank, or why there is none."""
 
     offset_ns: dict[int, int] | None
-    """By rank, against the lowest rank it has collectives with; None when refused."""
+    """Rank -> offset against the lowest rank that it shares collectives with; None where the alignment was refused."""
     residual_ns: int | None
-    """Median over the collectives of what their ends still differ by; None without any."""
+    """Median over the collectives of the remaining difference of their ends; None without collectives."""
     reason: str
-    """Why it was refused; '' when it was not."""
+    """Why the alignment was refused; '' where it was not."""
 
-    def taken_off(self, rank: Ints) -> Ints:
+    def offset_of(self, rank: Ints) -> Ints:
         """The offset of each call's rank, 0 where there is none."""
         found = np.zeros(len(rank), np.int64)
         for number, offset in (self.offset_ns or {}).items():
@@ -43,7 +43,13 @@ class Alignment:
 
 
 def align(calls: Calls, chosen: Bools, *, hosts: Mapping[int, str]) -> Alignment:
-    """The offsets of the ranks by the ends of the chosen collectives; `hosts` of the ranks where they are known."""
+    """Compute the offset of each rank from the ends of the chosen collectives.
+
+    Args:
+        calls: the calls of all ranks.
+        chosen: which collectives to use.
+        hosts: rank -> host, where it is known.
+    """
     count = calls.count
     rows = np.flatnonzero(np.repeat(chosen, count))
     num = int(chosen.sum())
@@ -53,7 +59,7 @@ def align(calls: Calls, chosen: Bools, *, hosts: Mapping[int, str]) -> Alignment
         return Alignment(
             offset_ns=None,
             residual_ns=None,
-            reason="one collective only, which fits any offset",
+            reason="there is only one collective, which fits any offset",
         )
     first = np.concatenate([[0], np.cumsum(count[chosen])[:-1]])
     rank, end, start = calls.rank[rows], calls.end_ns[rows], calls.start_ns[rows]
@@ -69,13 +75,13 @@ def align(calls: Calls, chosen: Bools, *, hosts: Mapping[int, str]) -> Alignment
             reason=f"ends differ by {residual:,} ns after alignment, more than the collectives last "
             f"({shortest:,} ns): the clocks drift, or these are not the same collectives",
         )
-    noise = max(BELIEVED_RESIDUALS * residual, END_SPREAD_NS)
+    noise = max(MIN_OFFSET_RESIDUALS * residual, END_SPREAD_NS)
     offsets = {number: offset if abs(offset) > noise else 0 for number, offset in raw.items()}
     return Alignment(offset_ns=offsets, residual_ns=residual, reason="")
 
 
 def median(values: Ints) -> int:
-    """The lower median, exact for whole numbers; 0 of none."""
+    """The lower median, exact for whole numbers; 0 without values."""
     if not len(values):
         return 0
     middle = (len(values) - 1) // 2
@@ -83,7 +89,7 @@ def median(values: Ints) -> int:
 
 
 def _offsets(rank: Ints, end: Ints, first: Ints) -> dict[int, int]:
-    """Each rank's median difference to ranks known already, from the lowest rank outwards over common groups."""
+    """The median offset of each rank to ranks aligned before it, from the lowest rank outwards over common groups."""
     collective = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(rank))))
     by_rank = np.argsort(rank, kind="stable")
     found_ranks, begins = np.unique(rank[by_rank], return_index=True)
@@ -91,7 +97,7 @@ def _offsets(rank: Ints, end: Ints, first: Ints) -> dict[int, int]:
     known: dict[int, int] = {}
     while len(known) < len(rows_of):
         is_known = np.isin(rank, list(known))
-        # The end of each collective on its first known rank; collectives without one cannot tell.
+        # The end of each collective on its first aligned rank; collectives without one are of no use here.
         reference = np.zeros(len(first), np.int64)
         has_one = np.zeros(len(first), np.bool_)
         rows = np.flatnonzero(is_known)[::-1]
@@ -99,9 +105,9 @@ def _offsets(rank: Ints, end: Ints, first: Ints) -> dict[int, int]:
         has_one[collective[rows]] = True
         reached = {}
         for number, mine in rows_of.items():
-            told = mine[has_one[collective[mine]]] if number not in known else mine[:0]
-            if len(told):
-                reached[number] = median(end[told] - reference[collective[told]])
+            usable = mine[has_one[collective[mine]]] if number not in known else mine[:0]
+            if len(usable):
+                reached[number] = median(end[usable] - reference[collective[usable]])
         if not reached:  # the next part of the job, which shares no collective with those before
             reached = {min(number for number in rows_of if number not in known): 0}
         known |= reached
@@ -109,7 +115,7 @@ def _offsets(rank: Ints, end: Ints, first: Ints) -> dict[int, int]:
 
 
 def _of_hosts(offsets: dict[int, int], hosts: Mapping[int, str]) -> dict[int, int]:
-    """One offset per host, the median of its ranks'; against that of the lowest rank's host."""
+    """One offset per host, the median over its ranks, against the offset of the lowest rank's host."""
     ranks_of: dict[str, list[int]] = {}
     for rank in offsets:
         ranks_of.setdefault(hosts.get(rank, f"\0{rank}"), []).append(rank)

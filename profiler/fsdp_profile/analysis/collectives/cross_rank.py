@@ -1,9 +1,10 @@
-"""Collectives across ranks: who came last, how long the others waited, and how fast the transfer itself was.
+"""Cross-rank collectives: which rank came last, how long the others waited, and how fast the transfer itself was.
 
 [Note: Wait and transfer]
-A collective moves data once its last rank has come: `wait` of a rank is max(start) - its start, `transfer` is
-max(end) - max(start). Calls are one collective only if max(start) <= min(end) after the clocks are aligned; what
-does not hold is refused and counted. Bandwidths are those of nccl-tests: S / transfer, times a factor of the kind.
+A collective moves data once its last rank has started it: the wait of a rank is max(start) - its start, the transfer is
+max(end) - max(start). Calls are one collective only if max(start) <= min(end) after the clocks are aligned; calls for
+which this does not hold are rejected and counted. Bandwidths are those of nccl-tests: S / transfer, times a factor of
+the kind.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from fsdp_profile.analysis.collectives.matching import Bools, Calls, Ints, match
 from fsdp_profile.analysis.collectives.stragglers import (
     NeverJoined,
     Straggler,
-    busy_units,
+    active_units,
     in_pauses,
     never_joined,
     rank_stragglers,
@@ -28,9 +29,9 @@ from fsdp_profile.core.words import Word
 from fsdp_profile.ingest.tables import numbers
 
 MIN_HOLDING_RATIO: Final = 0.5
-"""Of the collectives that could be one; below it their overlap is chance and none is accepted."""
+"""At least this share of the candidates must overlap in time; below it their overlap is chance and none is accepted."""
 MIN_HOLDING_RATIO_UNALIGNED: Final = 0.8
-"""The same where the clocks could not be aligned and the ranks' own are used."""
+"""The same share where the clocks could not be aligned and each rank's own clock is used."""
 
 
 class Unmatched(Word):
@@ -54,7 +55,7 @@ class CrossRankKind:
 
     count: int
     wait_ns: int
-    """Over all ranks but the last of each; without what our own pauses caused."""
+    """Over all ranks but the last of each collective, without the waits that pauses of the capture caused."""
     transfer_ns: int
     busbw_bytes_per_s: float | None
     """Median; None where no size is known."""
@@ -67,32 +68,32 @@ class CrossRank:
     collectives: pa.Table
     """One row per matched collective, by start: collective int64, kind, group, group_description string, index
     int64 (its sequence, else its number in group and kind), step int64, unit string or null, size_bytes int64 or
-    null (the largest told), dtype string, num_ranks, start_ns (the last rank's), end_ns (likewise) int64, late_rank
-    int64 or null (null: all came at once), wait_ns int64 (sum over ranks), late_ns int64 (by how much the last came
-    after the one before it), transfer_ns int64, algbw_bytes_per_s, busbw_bytes_per_s float64 or null, late_unit
-    string or null (at work on the last rank just before), paused_wait_ns and paused_late_ns int64 (what of wait_ns and
-    late_ns the last rank spent in pauses of the capture: ours)."""
+    null (the largest that a rank recorded), dtype string, num_ranks, start_ns, end_ns (of the last rank) int64,
+    late_rank int64 or null (null: all ranks started together), wait_ns int64 (sum over ranks), late_ns int64 (from the
+    last rank but one to the last rank), transfer_ns int64, algbw_bytes_per_s, busbw_bytes_per_s float64 or null,
+    late_unit string or null (active on the last rank just before), paused_wait_ns and paused_late_ns int64 (the
+    parts of wait_ns and late_ns that the last rank spent in pauses of the capture)."""
     calls: pa.Table
     """One row per matched collective and rank: collective, rank, start_ns, end_ns (on the lowest rank's clock),
-    wait_ns, paused_ns (what of the wait is ours), all int64."""
+    wait_ns, paused_ns (the part of the wait caused by a pause of the capture), all int64."""
     num_unmatched: int
     unmatched: dict[str, int]
     """Why -> how many collectives."""
     clock: Alignment
     stragglers: tuple[Straggler, ...]
-    """Ranks that were last, by the wait they caused."""
+    """Ranks that came last at least once, by the wait they caused."""
     never_joined: tuple[NeverJoined, ...]
     is_single_rank: bool
     """There is no other rank to compare with."""
 
     @property
     def num_after_pause(self) -> int:
-        """Matched collectives part of whose wait is ours; that part is in no sum."""
+        """Matched collectives in which a pause of the capture caused a wait; that part is in no sum."""
         return int((self.collectives.column("paused_wait_ns").to_numpy() > 0).sum())
 
     @property
     def paused_wait_ns(self) -> int:
-        """What is left out of the waits: the last rank was in a pause in which the capture wrote."""
+        """The time that is left out of the waits, because the last rank was in a pause in which the capture wrote."""
         return int(self.collectives.column("paused_wait_ns").to_numpy().sum())
 
     @property
@@ -110,13 +111,13 @@ def cross_rank(run: Run) -> CrossRank:
     calls = match_calls(run)
     joined, missing, why = _joined(run, calls)
     clock = align(calls, joined, hosts={record.rank: record.host for record in run.manifest.ranks if record.host})
-    offset = clock.taken_off(calls.rank)
+    offset = clock.offset_of(calls.rank)
     start, end = calls.start_ns - offset, calls.end_ns - offset
     holds, clock = _holding(calls, joined, clock, start, end)
     why[joined & ~holds] = _WHY.index(Unmatched.NO_OVERLAP)
     waits = measure_waits(calls, holds, start, end)
     found, of_calls = collectives_table(calls, waits), waits.calls_table()
-    units = busy_units(run, found, waits.offset_ns)
+    units = active_units(run, found, waits.offset_ns)
     found = found.append_column("late_unit", pa.array(units, pa.string()))
     paused, lated = in_pauses(run, found, of_calls, waits.offset_ns)
     of_calls = of_calls.append_column("paused_ns", pa.array(paused))
@@ -159,10 +160,10 @@ def by_kind(matches: CrossRank) -> dict[str, CrossRankKind]:
 
 
 def _joined(run: Run, calls: Calls) -> tuple[Bools, list[tuple[int, tuple[int, ...]]], Ints]:
-    """Which collectives all of their ranks here called alike, (collective, ranks that did not) and why the others.
+    """The collectives that all of their recorded ranks called alike, those that ranks missed, and why others do not.
 
-    A rank that did not record a step is not missed in it, but in the one right after its last it is. What is over on
-    a rank that came had all ranks in it, whatever they recorded: only what nobody saw the end of can miss one.
+    A rank is not missed in a step that it did not record, except in the step right after its last one. A collective
+    that ended on one rank had all ranks in it, whatever they recorded; only one whose end no rank saw can miss a rank.
     """
     count, group = calls.count, calls.group[calls.first]
     here = set(run.ranks)
@@ -191,7 +192,7 @@ def _joined(run: Run, calls: Calls) -> tuple[Bools, list[tuple[int, tuple[int, .
 
 
 def _is_over(run: Run, calls: Calls) -> Bools:
-    """For each collective: on one of its ranks something began after its end, so that it is no hang."""
+    """Which collectives ended: on one of the ranks something began after the end, so the collective did not hang."""
     if not len(calls.first):
         return np.zeros(0, np.bool_)
     latest = np.zeros(len(calls.rank), np.int64)
@@ -205,7 +206,7 @@ def _is_over(run: Run, calls: Calls) -> Bools:
 
 
 def _holding(calls: Calls, joined: Bools, clock: Alignment, start: Ints, end: Ints) -> tuple[Bools, Alignment]:
-    """Which collectives hold max(start) <= min(end), and the clock, refused when too few do."""
+    """Which collectives fulfil max(start) <= min(end), and the clock, which is refused where too few do."""
     if not len(calls.first):
         return joined, clock
     overlap = np.maximum.reduceat(start, calls.first) <= np.minimum.reduceat(end, calls.first)

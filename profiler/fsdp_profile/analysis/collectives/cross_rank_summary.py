@@ -1,4 +1,4 @@
-"""What `cross_rank` found, without its tables: kept beside a run, so that a thousand ranks are matched once."""
+"""The sums that `cross_rank` finds, without its tables; they are cached, so that a thousand ranks are matched once."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ class CrossRankSummary:
 
 
 def cross_rank_summary(run: Run) -> CrossRankSummary:
-    """Match the collectives of all ranks, or read what was found when that was done before.
+    """Match the collectives of all ranks, or read the cached sums.
 
     Raises:
         InputError: a rank's table is damaged.

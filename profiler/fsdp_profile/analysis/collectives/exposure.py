@@ -1,8 +1,8 @@
 """Collectives of one rank: how long they took and how much of that was exposed.
 
-Exposed is collective time with no compute beside it. Compute is the union of device kernels that are neither
-communication nor copies and fills of memory; on CPU of the outermost operators of the training thread that are no
-communication.
+Exposed time is collective time that is not hidden behind compute. Compute is the union of the device kernels that are
+neither communication nor copies and fills of memory; on CPU it is the union of the outermost operators of the training
+thread that are not communication.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from fsdp_profile.ingest.tables import numbers, strings, words
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 _MEMORY_WORK = ("Memcpy", "Memset", "memcpy", "memset")
-"""Device work that is no compute, as Kineto names it; HTA draws the same line."""
+"""Device work that is not compute, as Kineto names it; HTA draws the same line."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class KindTotal:
     """Sum of the whole arrays' bytes; None when one of them was not recorded."""
     total_ns: int
     exposed_ns: int | None = None
-    """Of the total, the part with no compute beside it; None when no compute was recorded."""
+    """The part of the total that was not hidden behind compute; None where no compute was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,12 +38,12 @@ class CollectiveSummary:
 
     total_ns: int
     exposed_ns: int | None
-    """None when no compute was recorded beside them."""
+    """None where no compute was recorded."""
     by_kind: dict[str, KindTotal]
 
     @property
     def overlapped_ns(self) -> int | None:
-        """The part of the total with compute beside it."""
+        """The part of the total that was hidden behind compute."""
         return None if self.exposed_ns is None else self.total_ns - self.exposed_ns
 
 
@@ -77,7 +77,7 @@ def collective_summary(run: Run, *, rank: int) -> CollectiveSummary | None:
 
 
 def exposed_ns(run: Run, *, rank: int) -> Ints | None:
-    """For each row of `collectives`: its time with no compute beside it; None when no compute was recorded."""
+    """The exposed time of each row of `collectives`; None where no compute was recorded."""
     table = run.table("collectives", rank=rank)
     compute = compute_spans(run, rank=rank)
     if compute is None:

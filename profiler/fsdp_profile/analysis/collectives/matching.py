@@ -1,10 +1,10 @@
-"""The same call on every rank: which rows of the ranks' `collectives` tables are one collective.
+"""Match the calls of all ranks: which rows of their `collectives` tables are one collective.
 
 [Note: How calls are matched]
-By process group and `sequence` where the recording tells it, else by order within group, kind and step: ranks
-issue a group's collectives in one order. Only training steps are looked at. A group's ranks are those that the
-recording lists; else all ranks where its size is the world's (or nothing is told); else the ranks seen with its
-name, when they are no more than its size. What is left has unknown ranks and is never matched.
+Calls are matched by process group and `sequence` where it was recorded, else by their order within group, kind and
+step, because ranks issue the collectives of a group in one order. Only training steps are matched. The ranks of a group
+are those that the recording lists; else all ranks where its size is the world size (or was not recorded); else the
+ranks that used its name, if they are not more than its size. A group without known ranks is never matched.
 """
 
 from collections.abc import Iterable
@@ -20,11 +20,11 @@ from fsdp_profile.ingest.tables import numbers, strings, words
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 
-NOT_TOLD: Final = -1
+MISSING: Final = -1
 """Stands for null in number columns."""
 
 UNEVEN_KINDS: Final = (CollectiveKind.ALL_TO_ALL, CollectiveKind.SEND_RECV, CollectiveKind.OTHER)
-"""Ranks may give these different amounts, so their sizes need not agree."""
+"""Ranks may pass different sizes to these kinds, so that the sizes need not agree."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,9 +35,9 @@ class Group:
     """'' when not recorded."""
     description: str
     ranks: tuple[int, ...] | None
-    """Global ranks, as far as they are known; None when not at all."""
+    """Global ranks, as far as they are known; None where none is known."""
     size: int | None
-    """How many there are; None when not told."""
+    """Number of ranks; None where it was not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,7 @@ class Calls:
     group: Ints
     step: Ints
     sequence: Ints
-    """NOT_TOLD when null; `size_bytes` likewise."""
+    """MISSING when null; `size_bytes` likewise."""
     size_bytes: Ints
     issue_ns: Ints
     start_ns: Ints
@@ -81,7 +81,7 @@ _NUMBERS = ("step", "sequence", "size_bytes", "group_size", "issue_ns", "start_n
 
 
 def match_calls(run: Run) -> Calls:
-    """The calls of all ranks, each row numbered by the collective that it is; see the note above.
+    """The calls of all ranks, each row with the number of its collective; see the note above.
 
     Raises:
         InputError: a rank's table is damaged.
@@ -102,18 +102,18 @@ def match_calls(run: Run) -> Calls:
 
 
 def same_content(calls: Calls) -> Bools:
-    """For each collective: whether its calls agree on kind, size and dtype, as far as they are told."""
+    """For each collective: whether its calls agree on kind, size and dtype, as far as these were recorded."""
     if not len(calls.first):
         return np.zeros(0, np.bool_)
     uneven = np.array([kind in set(map(str, UNEVEN_KINDS)) for kind in calls.kinds] or [False], np.bool_)
-    untold = np.array([not dtype for dtype in calls.dtypes] or [True], np.bool_)
-    size = np.where(uneven[calls.kind], NOT_TOLD, calls.size_bytes)
-    dtype = np.where(untold[calls.dtype], NOT_TOLD, calls.dtype)
+    is_missing = np.array([not dtype for dtype in calls.dtypes] or [True], np.bool_)
+    size = np.where(uneven[calls.kind], MISSING, calls.size_bytes)
+    dtype = np.where(is_missing[calls.dtype], MISSING, calls.dtype)
     agree = np.ones(len(calls.first), np.bool_)
     for column in (calls.kind, size, dtype):
         highest = np.maximum.reduceat(column, calls.first)
-        lowest = np.minimum.reduceat(np.where(column == NOT_TOLD, np.iinfo(np.int64).max, column), calls.first)
-        agree &= (highest == NOT_TOLD) | (highest == lowest)
+        lowest = np.minimum.reduceat(np.where(column == MISSING, np.iinfo(np.int64).max, column), calls.first)
+        agree &= (highest == MISSING) | (highest == lowest)
     return agree
 
 
@@ -135,7 +135,7 @@ def _rank_calls(run: Run, rank: int, vocabulary: dict[str, dict[Any, int]]) -> d
     keep = numbers(table, "step") >= 0
     columns: dict[str, Ints] = {"rank": np.full(int(keep.sum()), rank, np.int64)}
     for name in _NUMBERS:
-        column = table.column(name).fill_null(NOT_TOLD)
+        column = table.column(name).fill_null(MISSING)
         columns[name] = column.to_numpy()[keep].astype(np.int64)
     for name, source in (("kind", "kind"), ("dtype", "dtype"), ("group_name", "group"),
                          ("group_description", "group_description")):  # fmt: skip
@@ -168,17 +168,17 @@ def _groups(run: Run, found: dict[str, Ints], vocabulary: dict[str, dict[Any, in
     groups: dict[tuple[str, tuple[int, ...] | None, int], Group] = {}
     of_seen = []
     for name, size, rank, text in seen:
-        told = next((g for g in listed if g.get("name") == names[name] and rank in g.get("ranks", ())), None)
-        ranks = tuple(told["ranks"]) if told else _members(run, names[name], size, ranks_of[name])
-        key = (names[name], ranks, size if ranks is None else NOT_TOLD)
-        description = descriptions[text] or str((told or {}).get("description") or "")
+        entry = next((g for g in listed if g.get("name") == names[name] and rank in g.get("ranks", ())), None)
+        ranks = tuple(entry["ranks"]) if entry else _members(run, names[name], size, ranks_of[name])
+        key = (names[name], ranks, size if ranks is None else MISSING)
+        description = descriptions[text] or str((entry or {}).get("description") or "")
         groups.setdefault(
             key,
             Group(
                 name=names[name],
                 description=description,
                 ranks=ranks,
-                size=_size(run, size, told=told, ranks=ranks),
+                size=_size(run, size, entry=entry, ranks=ranks),
             ),
         )
         of_seen.append(list(groups).index(key))
@@ -186,20 +186,20 @@ def _groups(run: Run, found: dict[str, Ints], vocabulary: dict[str, dict[Any, in
 
 
 def _members(run: Run, name: str, size: int, seen: set[int]) -> tuple[int, ...] | None:
-    """The ranks of a group that no recording lists, as far as they recorded something here."""
-    if size == _world_size(run) or (not name and size == NOT_TOLD):
+    """The ranks of a group that the recording does not list, as far as these ranks recorded something."""
+    if size == _world_size(run) or (not name and size == MISSING):
         return run.ranks
-    if not name or (size != NOT_TOLD and len(seen) > size):
+    if not name or (size != MISSING and len(seen) > size):
         return None
     return tuple(sorted(seen))
 
 
-def _size(run: Run, size: int, *, told: dict[str, Any] | None, ranks: tuple[int, ...] | None) -> int | None:
-    """How many ranks a group has; None where nothing tells."""
-    if size != NOT_TOLD:
+def _size(run: Run, size: int, *, entry: dict[str, Any] | None, ranks: tuple[int, ...] | None) -> int | None:
+    """How many ranks a group has; None where it is not known."""
+    if size != MISSING:
         return size
-    if told is not None:
-        return len(told["ranks"])
+    if entry is not None:
+        return len(entry["ranks"])
     return _world_size(run) if ranks == run.ranks else None
 
 
@@ -208,10 +208,10 @@ def _world_size(run: Run) -> int:
 
 
 def _collective(found: dict[str, Ints]) -> Ints:
-    """A number for each call: calls of one collective have the same."""
-    by_order = found["sequence"] == NOT_TOLD
+    """The number of each call's collective."""
+    by_order = found["sequence"] == MISSING
     group = found["group"]
-    kind, step = (np.where(by_order, found[name], NOT_TOLD) for name in ("kind", "step"))
+    kind, step = (np.where(by_order, found[name], MISSING) for name in ("kind", "step"))
     # By order the step leads, so that numbers rise in the order of the run within a group.
     key = numbered(group, step, found["sequence"], kind)
     order = np.lexsort((found["start_ns"], found["issue_ns"], found["rank"], key))

@@ -1,11 +1,11 @@
 """Ranks that make the others wait, and collectives that a rank never reached.
 
-A rank is late where it comes last; what the others waited for it is the wait it caused. What it was busy with is
-the unit at work on it in the middle of the time between the last rank but one and it.
+A rank is late in a collective that it starts last; the time that the others waited for it is the wait it caused. Its
+slowest unit is the one that was active on it in the middle between the start of the last rank but one and its own.
 
-[Note: Our own pauses]
-Between steps a capture stops to write, on some ranks longer than on others. Where the last rank was in such a pause
-while others waited, the wait is ours: it is no rank's fault and counts in no sum.
+[Note: Pauses of the capture]
+Between steps the capture stops training to write, on some ranks longer than on others. A wait during which the last
+rank was in such a pause is caused by the profiler: it is the fault of no rank and counts in no sum.
 """
 
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ from fsdp_profile.ingest.tables import numbers
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Straggler:
-    """One rank that was last at least once."""
+    """One rank that came last at least once."""
 
     rank: int
     times_last: int
     wait_caused_ns: int
     """Sum over the collectives it was last in, and over the ranks that waited."""
     worst_unit: str | None
-    """What it was busy with where it caused most wait; '' is the root, None where no unit was at work."""
+    """The slowest unit: the active one where the rank was latest in sum; '' is the root, None: no unit was active."""
     worst_unit_late_ns: int
-    """By how much it came after the last but one there, in sum."""
+    """The sum of its delays after the last rank but one, with that unit active."""
     worst_step: int
     worst_step_late_ns: int
 
@@ -52,21 +52,21 @@ class NeverJoined:
     step: int
     unit: str | None
     num_more: int
-    """Others of the group that it did not reach."""
+    """Further collectives of the group that it did not reach."""
     recording_ended: bool
     """The rank's recording ends before the others began it: it may have joined unseen."""
 
 
 def rank_stragglers(collectives: pa.Table) -> tuple[Straggler, ...]:
-    """Ranks that were last at least once, by the wait they caused, our own pauses apart."""
+    """Ranks that came last at least once, by the wait they caused; pauses of the capture are not counted."""
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
     known = np.flatnonzero(late >= 0)
     late_rank = late[known]
-    wait, late_ns, step, waited, lated = (
+    wait, late_ns, step, waited, late_paused = (
         collectives.column(name).to_numpy()[known]
         for name in ("wait_ns", "late_ns", "step", "paused_wait_ns", "paused_late_ns")
     )
-    wait, late_ns = wait - waited, late_ns - lated
+    wait, late_ns = wait - waited, late_ns - late_paused
     unit = np.array(collectives.column("late_unit").to_pylist(), object)[known]
     found = []
     for rank in np.unique(late_rank).tolist():
@@ -87,8 +87,8 @@ def rank_stragglers(collectives: pa.Table) -> tuple[Straggler, ...]:
     return tuple(sorted(found, key=lambda s: (-s.wait_caused_ns, s.rank)))
 
 
-def busy_units(run: Run, collectives: pa.Table, offset_ns: dict[int, int]) -> list[str | None]:
-    """For each collective: the unit at work on its last rank while the others waited; None when none was."""
+def active_units(run: Run, collectives: pa.Table, offset_ns: dict[int, int]) -> list[str | None]:
+    """For each collective: the active unit of its last rank while the others waited; None where there was none."""
     start, late_ns = (collectives.column(name).to_numpy() for name in ("start_ns", "late_ns"))
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
     found: list[str | None] = [None] * len(start)
@@ -104,12 +104,12 @@ def busy_units(run: Run, collectives: pa.Table, offset_ns: dict[int, int]) -> li
 
 
 def in_pauses(run: Run, collectives: pa.Table, calls: pa.Table, offset_ns: dict[int, int]) -> tuple[Ints, Ints]:
-    """How much its last rank spent in our pauses: of the wait of each call, and of the lateness of each collective."""
+    """How long the last rank was in pauses of the capture, during each call's wait and each collective's delay."""
     start, late_ns, number = (collectives.column(name).to_numpy() for name in ("start_ns", "late_ns", "collective"))
     late = collectives.column("late_rank").fill_null(-1).to_numpy()
-    waited, lated = np.zeros(calls.num_rows, np.int64), np.zeros(len(start), np.int64)
+    waited, late_paused = np.zeros(calls.num_rows, np.int64), np.zeros(len(start), np.int64)
     if run.manifest.is_imported:
-        return waited, lated
+        return waited, late_paused
     of, begins, waits = (calls.column(name).to_numpy() for name in ("collective", "start_ns", "wait_ns"))
     by_number = np.argsort(number, kind="stable")
     row_of_call = by_number[np.searchsorted(number[by_number], of)] if len(number) else of
@@ -117,9 +117,9 @@ def in_pauses(run: Run, collectives: pa.Table, calls: pa.Table, offset_ns: dict[
         steps, shift = run.table("steps", rank=rank).sort_by("start_ns"), offset_ns.get(rank, 0)
         pauses = union(numbers(steps, "end_ns")[:-1], numbers(steps, "start_ns")[1:])
         rows, mine = np.flatnonzero(late == rank), late[row_of_call] == rank
-        lated[rows] = covered_ns(pauses, start[rows] + shift - late_ns[rows], start[rows] + shift)
+        late_paused[rows] = covered_ns(pauses, start[rows] + shift - late_ns[rows], start[rows] + shift)
         waited[mine] = covered_ns(pauses, begins[mine] + shift, begins[mine] + waits[mine] + shift)
-    return waited, lated
+    return waited, late_paused
 
 
 def never_joined(
@@ -164,7 +164,7 @@ def never_joined(
 
 
 def _largest(key: np.ndarray[tuple[int], np.dtype[np.object_]], value: Ints) -> tuple[Any, int]:
-    """The key with the largest sum of values, and that sum; of equal ones the first."""
+    """The key with the largest sum of values, and that sum; the first of equal ones."""
     sums: dict[Any, int] = {}
     for word, amount in zip(key.tolist(), value.tolist(), strict=True):
         sums[word] = sums.get(word, 0) + amount
@@ -173,6 +173,6 @@ def _largest(key: np.ndarray[tuple[int], np.dtype[np.object_]], value: Ints) -> 
 
 
 def _last_ns(run: Run, rank: int) -> int:
-    """The last moment that the rank's steps tell of."""
+    """The end of the last recorded step of a rank; 0 without steps."""
     steps = run.table("steps", rank=rank)
     return int(numbers(steps, "end_ns").max()) if steps.num_rows else 0

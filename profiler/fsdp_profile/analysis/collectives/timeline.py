@@ -1,7 +1,7 @@
-"""The collectives of one rank or of all, one row per call, for those who draw and list them.
+"""The collectives of one rank or of all ranks, one row per call, for charts and tables.
 
-Exposed time is that of collectives.py, wait, transfer and bandwidth are those of cross_rank.py. The calls of one rank
-keep its own clock; those of all ranks are put on the clock of the lowest one where the clocks could be aligned.
+Exposed time comes from exposure.py; wait, transfer and bandwidth come from cross_rank.py. The calls of one rank keep
+its own clock; those of all ranks use the clock of the lowest rank where the clocks could be aligned.
 """
 
 from collections.abc import Sequence
@@ -37,20 +37,20 @@ class CallTotal:
     """All calls of one kind, group, unit or rank; times are sums over calls."""
 
     key: tuple[Any, ...]
-    """Their common values in the columns they were put together by."""
+    """Their common values in the columns by which they are grouped."""
     count: int
     size_bytes: int | None
     """Sum of the whole arrays' bytes; None when one of them was not recorded."""
     total_ns: int
     exposed_ns: int | None
-    """Of the total, the part with no compute beside it; None when no compute was recorded."""
+    """The part of the total that was not hidden behind compute; None where no compute was recorded."""
     algbw_bytes_per_s: float | None
-    """Median over the collectives matched across ranks; None where none was, or no size is known."""
+    """Median over the collectives matched between the ranks; None where none was, or no size is known."""
     busbw_bytes_per_s: float | None
 
     @property
     def overlapped_ns(self) -> int | None:
-        """The part of the total with compute beside it."""
+        """The part of the total that was hidden behind compute."""
         return None if self.exposed_ns is None else self.total_ns - self.exposed_ns
 
 
@@ -61,7 +61,7 @@ class StepTotal:
     step: int
     total_ns: int
     exposed_ns: int | None
-    """None when no compute was recorded beside them."""
+    """None where no compute was recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,8 +76,8 @@ class StepCalls:
     calls: pa.Table
     """Rows of `collective_calls`."""
     exposed: pa.Table | None
-    """The stretches of calls with no compute beside them: call (row of `calls`), start_ns, end_ns int64; None when
-    no compute was recorded."""
+    """The exposed time windows of the calls: call (row of `calls`), start_ns, end_ns int64; None where no compute was
+    recorded."""
     phases: tuple[PhaseSpan, ...]
     """Of one rank; empty for all of them."""
 
@@ -89,7 +89,7 @@ class RankWait:
     rank: int
     count: int
     wait_ns: int
-    """What it waited for the last rank; without the waits after our own pauses."""
+    """How long it waited for the last rank, without the waits caused by pauses of the capture."""
     transfer_ns: int
     """From the last rank's start to the end, of the collectives it took part in."""
 
@@ -99,8 +99,9 @@ def collective_calls(run: Run, matches: CrossRank, *, rank: int | None) -> pa.Ta
 
     Columns: rank, start_ns, end_ns, issue_ns, step int64, kind, phase, unit (its name; null when none), group,
     group_description, dtype string, size_bytes, group_size, sequence int64 or null, exposed_ns int64 or null, and
-    where the call was matched across ranks, else null: collective (its number), wait_ns, transfer_ns int64,
-    algbw_bytes_per_s, busbw_bytes_per_s float64, paused_ns int64 (what of the wait is due to a pause of the capture).
+    where the call was matched between the ranks, else null: collective (its number), wait_ns, transfer_ns int64,
+    algbw_bytes_per_s, busbw_bytes_per_s float64, paused_ns int64 (the part of the wait that a pause
+    of the capture caused).
 
     Raises:
         InputError: no such rank, or its tables are damaged.
@@ -120,14 +121,14 @@ def collective_calls(run: Run, matches: CrossRank, *, rank: int | None) -> pa.Ta
 
 
 def step_calls(run: Run, matches: CrossRank, calls: pa.Table, *, rank: int | None, step: int) -> StepCalls:
-    """One step of `collective_calls` of the same rank, with the stretches that were exposed.
+    """One step of `collective_calls` of the same rank, with the time windows that were exposed.
 
     Raises:
         InputError: no such step.
     """
     ranks = run.ranks if rank is None else (rank,)
     mine = calls.filter(pc.equal(calls.column("step"), step))
-    start, end, stretches = [], [], []
+    start, end, windows = [], [], []
     for number in ranks:
         ahead = _ahead_ns(matches, number) if rank is None else 0
         steps = run.table("steps", rank=number)
@@ -139,10 +140,10 @@ def step_calls(run: Run, matches: CrossRank, calls: pa.Table, *, rank: int | Non
         if compute is not None:
             own = np.flatnonzero(numbers(mine, "rank") == number)
             spans = (compute[0] - ahead, compute[1] - ahead)
-            stretches.append(_stretches(own, numbers(mine, "start_ns")[own], numbers(mine, "end_ns")[own], spans))
+            windows.append(_exposed_windows(own, numbers(mine, "start_ns")[own], numbers(mine, "end_ns")[own], spans))
     if not start:
         raise InputError(f"{run.path}: no step {step} was recorded; choose another step")
-    exposed = [np.concatenate(columns) for columns in zip(*stretches, strict=True)] if stretches else None
+    exposed = [np.concatenate(columns) for columns in zip(*windows, strict=True)] if windows else None
     return StepCalls(
         step=step,
         start_ns=min([*start, *numbers(mine, "start_ns").tolist()[:1]]),
@@ -232,7 +233,7 @@ def _calls_of(run: Run, matches: CrossRank, rank: int) -> pa.Table:
 
 
 def _matched(table: pa.Table, matches: CrossRank, rank: int) -> dict[str, Any]:
-    """What is known across ranks of each call of a rank; null where its times and kind do not tell it apart."""
+    """The cross-rank columns of the calls of a rank; null where times and kind do not identify a matched call."""
     calls = matches.calls.filter(pc.equal(matches.calls.column("rank"), rank))
     row_of = np.full(int(numbers(matches.collectives, "collective").max(initial=-1)) + 1, -1, np.int64)
     row_of[numbers(matches.collectives, "collective")] = np.arange(matches.num_matched)
@@ -256,7 +257,7 @@ def _matched(table: pa.Table, matches: CrossRank, rank: int) -> dict[str, Any]:
     }
 
 
-def _stretches(row: Ints, start: Ints, end: Ints, compute: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
+def _exposed_windows(row: Ints, start: Ints, end: Ints, compute: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
     """The parts of some spans that disjoint sorted ones leave open, as (row, start, end)."""
     begins, ends = compute
     far = np.iinfo(np.int64)
@@ -271,7 +272,7 @@ def _stretches(row: Ints, start: Ints, end: Ints, compute: tuple[Ints, Ints]) ->
 
 
 def _ahead_ns(matches: CrossRank, rank: int) -> int:
-    """What the clock of a rank is ahead of the lowest rank's; 0 where the clocks were not aligned."""
+    """How far the clock of a rank is ahead of the lowest rank's clock; 0 where the clocks were not aligned."""
     return (matches.clock.offset_ns or {}).get(rank, 0)
 
 
@@ -293,7 +294,7 @@ def _sum(column: pa.ChunkedArray) -> int | None:
 
 
 def _median(calls: pa.Table, name: str, rows: Ints) -> float | None:
-    """Over the collectives of some calls, each of which counts once."""
+    """The median over the collectives of some calls; each collective counts once."""
     collective = calls.column("collective").fill_null(-1).to_numpy()[rows]
     _, first = np.unique(collective, return_index=True)
     value = calls.column(name).to_numpy(zero_copy_only=False)[rows][first].astype(np.float64)

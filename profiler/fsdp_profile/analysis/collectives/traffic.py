@@ -1,4 +1,4 @@
-"""Bytes that a rank's collectives move in each step, and what of them goes over the wire.
+"""Bytes that the collectives of a rank move in each step, and the part that goes over the wire.
 
 [Note: Bytes on the wire]
 `size_bytes` is the whole array of a call (gather output, scatter input, reduced tensor), as recorded. `wire_bytes` is
@@ -25,9 +25,9 @@ class StepTraffic:
     size_bytes: int
     """Sum of the whole arrays."""
     wire_bytes: int
-    """What the rank sends if every call is a ring: an estimate, see [Note: Bytes on the wire]."""
+    """Bytes that the rank sends if every call runs as a ring: an estimate, see [Note: Bytes on the wire]."""
     num_steps: int
-    """Complete steps it is the median of."""
+    """Number of complete steps that the median is taken over."""
     num_unknown: int = 0
     """Calls of these steps whose size or group was not recorded; they are in no sum."""
 
@@ -73,7 +73,7 @@ def traffic(run: Run, *, rank: int) -> pa.Table:
 
 
 def step_traffic(run: Run, *, rank: int) -> StepTraffic | None:
-    """What one step moves, calls of unknown size or group apart; None without a complete step with known ones."""
+    """The bytes that one step moves, without calls of unknown size or group; None where no complete step has others."""
     steps = run.table("steps", rank=rank)
     complete = numbers(steps, "step")[steps.column("complete").to_numpy(zero_copy_only=False)]
     found = traffic(run, rank=rank)

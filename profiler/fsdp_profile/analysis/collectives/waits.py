@@ -6,7 +6,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from fsdp_profile.analysis.collectives.matching import NOT_TOLD, Bools, Calls, Ints
+from fsdp_profile.analysis.collectives.matching import MISSING, Bools, Calls, Ints
 from fsdp_profile.core.schema import CollectiveKind
 
 _SPREADING: Final = (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_TO_ALL)
@@ -23,21 +23,21 @@ class Waits:
     """Its first call, a row of Calls."""
     count: Ints
     size_bytes: Ints
-    """The largest told."""
+    """The largest size that a rank recorded."""
     start_ns: Ints
-    """When its last rank came."""
+    """When its last rank started it."""
     end_ns: Ints
     late_rank: Ints
     wait_ns: Ints
     """Sum over its ranks."""
     late_ns: Ints
-    """Between the last rank but one and the last."""
+    """From the start of the last rank but one to the start of the last rank."""
     call_rank: Ints
     call_start_ns: Ints
     """Aligned."""
     call_end_ns: Ints
     offset_ns: dict[int, int]
-    """What was taken off the times of each rank."""
+    """Rank -> the offset that was subtracted from its times."""
 
     def calls_table(self) -> pa.Table:
         """One row per call; see CrossRank.calls."""
@@ -54,7 +54,7 @@ class Waits:
 
 
 def measure_waits(calls: Calls, holds: Bools, start_ns: Ints, end_ns: Ints) -> Waits:
-    """The collectives that hold, by the times of all calls, aligned."""
+    """Measure the accepted collectives by the aligned times of all calls."""
     rows = np.flatnonzero(np.repeat(holds, calls.count))
     count, rank, start, end = calls.count[holds], calls.rank[rows], start_ns[rows], end_ns[rows]
     none = np.zeros(0, np.int64)
@@ -88,7 +88,7 @@ def measure_waits(calls: Calls, holds: Bools, start_ns: Ints, end_ns: Ints) -> W
 
 
 def collectives_table(calls: Calls, waits: Waits) -> pa.Table:
-    """One row per matched collective; see CrossRank.collectives, of which `late_unit` is not there yet."""
+    """One row per matched collective; see CrossRank.collectives, without its column `late_unit`."""
     lead, size, transfer = waits.lead, waits.size_bytes, waits.end_ns - waits.start_ns
     kinds = [calls.kinds[k] for k in calls.kind[lead]]
     groups = [calls.groups[g] for g in calls.group[lead]]
@@ -105,7 +105,7 @@ def collectives_table(calls: Calls, waits: Waits) -> pa.Table:
             "index": index_of(calls)[waits.collective],
             "step": calls.step[lead],
             "unit": pa.array([calls.units[u] for u in calls.unit[lead]], pa.string()),
-            "size_bytes": pa.array(size, mask=size == NOT_TOLD),
+            "size_bytes": pa.array(size, mask=size == MISSING),
             "dtype": pa.array([calls.dtypes[d] for d in calls.dtype[lead]], pa.string()),
             "num_ranks": waits.count,
             "start_ns": waits.start_ns,
@@ -121,7 +121,7 @@ def collectives_table(calls: Calls, waits: Waits) -> pa.Table:
 
 
 def bus_factor(kind: str, num_ranks: int) -> float:
-    """What nccl-tests multiply S / time with, so that it can be held against the speed of a link.
+    """The factor by which nccl-tests multiply S / time to compare it with the speed of a link.
 
     >>> bus_factor("ALL_REDUCE", 4), bus_factor("ALL_GATHER", 4), bus_factor("BROADCAST", 4)
     (1.5, 0.75, 1.0)
@@ -142,4 +142,4 @@ def index_of(calls: Calls) -> Ints:
     begins = np.flatnonzero(np.diff(key[order], prepend=-1))
     index = np.empty(len(first), np.int64)
     index[order] = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
-    return np.where(calls.sequence[first] == NOT_TOLD, index, calls.sequence[first])
+    return np.where(calls.sequence[first] == MISSING, index, calls.sequence[first])

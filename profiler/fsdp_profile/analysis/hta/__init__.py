@@ -1,1 +1,1 @@
-"""Holistic Trace Analysis (HTA) beside our own numbers."""
+"""Holistic Trace Analysis (HTA) beside the numbers of this profiler."""

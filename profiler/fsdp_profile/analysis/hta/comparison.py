@@ -33,32 +33,32 @@ _HTA_COLUMNS: Final = {"overlap": "comp_comm_overlap_pctg", "idle": "idle_time_p
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ratios:
-    """The three ratios both tools have; None where one has none."""
+    """The three ratios that both tools report; None where a tool does not report one."""
 
     overlap: float | None
-    """Communication with compute beside it / communication."""
+    """Communication hidden behind compute / communication."""
     idle: float | None
-    """No device work / span from the first start to the last end of device work."""
+    """Time without device work / span from the first start to the last end of device work."""
     compute: float | None
     """Compute / the same span."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """What in one trace makes HTA's numbers differ."""
+    """The parts of one trace that make HTA's numbers differ."""
 
     num_works: int
     """Kernels, copies and fills."""
     num_dropped: int
-    """Of these, those that HTA drops because their launch is not in the recording."""
+    """Works that HTA drops because their launch is not in the recording."""
     num_collectives: int
     num_taken_for_compute: int
-    """Of these, those whose kernels are compute to HTA, by their names."""
+    """Collectives that HTA counts as compute, because of the names of their kernels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ours:
-    """What we say of one rank, from the run and from its trace."""
+    """The breakdown of one rank by this profiler, from the run and from its trace."""
 
     breakdown: TimeBreakdown | None
     """Over the whole recording, with host-bound time; None when no kernels were recorded."""
@@ -66,7 +66,7 @@ class Ours:
 
     @property
     def ratios(self) -> Ratios:
-        """The three that HTA has too."""
+        """The three ratios that HTA has too."""
         found = self.breakdown
         if found is None:
             return Ratios(overlap=None, idle=None, compute=None)
@@ -97,7 +97,7 @@ def ours_by_rank(run: Run, traces: Mapping[int, Path]) -> dict[int, Ours]:
 def differences(trace: Trace, launches: Launches) -> Differences:
     """What HTA leaves out of a trace or counts otherwise; see [Note: Why HTA's numbers differ].
 
-    It is as if the run had two ProfilerSteps or more: with fewer HTA drops nothing.
+    The result assumes two ProfilerSteps or more in the run: with fewer, HTA drops nothing.
     """
     kernels = strings(trace.collectives, "transport")
     return Differences(

@@ -1,6 +1,6 @@
-"""What Holistic Trace Analysis says of a run's Kineto traces, for people who know it; ours beside it.
+"""Run Holistic Trace Analysis (HTA) on the Kineto traces of a run.
 
-HTA needs device streams: it has nothing to say of a CPU run, and where it fails on a trace its own words are kept.
+HTA needs device streams, so it has no result for a CPU run. Where it fails on a trace, its own message is kept.
 """
 
 import importlib.util
@@ -29,7 +29,7 @@ class HtaTable:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     error: str | None
-    """Why HTA gave none, in its own words; None when it did."""
+    """HTA's own message where the analysis failed; None where it did not."""
 
 
 def hta_tables(run: Run, *, folder: Path | None = None, timeout_s: float = TIMEOUT_S) -> list[HtaTable]:
@@ -43,7 +43,7 @@ def hta_tables(run: Run, *, folder: Path | None = None, timeout_s: float = TIMEO
 
 
 def tables_of_traces(traces: dict[int, Path], *, timeout_s: float = TIMEOUT_S) -> list[HtaTable]:
-    """The same over any trace files by rank."""
+    """HTA's tables of any trace files, given by rank."""
     if importlib.util.find_spec("hta") is None:
         raise MissingExtraError("Holistic Trace Analysis", "hta")
     request = json.dumps({"traces": {rank: str(path.resolve()) for rank, path in traces.items()}})
@@ -72,11 +72,11 @@ def tables_of_traces(traces: dict[int, Path], *, timeout_s: float = TIMEOUT_S) -
 
 
 def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
-    """The run's device traces by rank: those that capture kept, or those that were imported, where they lie now.
+    """The run's device traces by rank: those that the capture wrote, or those that were imported, where they are now.
 
     Args:
         run: the run.
-        folder: where imported traces lie; None is where they lay at the import.
+        folder: where imported traces are; None: where they were at the import.
 
     Raises:
         InputError: the run has no trace with device activity, or an imported one is not there.
@@ -89,9 +89,9 @@ def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
             found[rank] = path
     is_bundle = run.source is not None
     if not found and run.manifest.device_type != "cpu":
-        if is_bundle and folder is None:  # it may come from anybody, and chooses no file of this machine
+        if is_bundle and folder is None:  # a bundle may come from anybody, so it must not choose a file of this machine
             raise InputError(
-                f"{run.path}: a bundle holds no traces; say where they lie with: "
+                f"{run.path}: a bundle holds no traces; say where they are with: "
                 f"fsdp-profile hta {run.path} --traces FOLDER"
             )
         found = _imported_traces(run, folder)
@@ -105,20 +105,20 @@ def device_traces(run: Run, *, folder: Path | None = None) -> dict[int, Path]:
 
 
 def _imported_traces(run: Run, folder: Path | None) -> dict[int, Path]:
-    """A run that was imported holds the names of its traces, not the traces."""
+    """The traces of an imported run, which holds their names but not the traces themselves."""
     found = {}
-    for told in run.manifest.extra.get("imported", []):
-        if told["kind"] != TRACE:
+    for source in run.manifest.extra.get("imported", []):
+        if source["kind"] != TRACE:
             continue
-        name = Path(str(told["file"])).name
-        path = folder / name if folder is not None else Path(str(told.get("path", "")))
+        name = Path(str(source["file"])).name
+        path = folder / name if folder is not None else Path(str(source.get("path", "")))
         if path.name != name or not path.is_file():
             where = "where it was at the import" if folder is None else f"in {folder}"
             raise InputError(
                 f"{run.path}: HTA reads the traces themselves, and {name} is not {where}; "
                 f"say where with: fsdp-profile hta {run.path} --traces FOLDER"
             )
-        found[int(told["rank"])] = path
+        found[int(source["rank"])] = path
     return found
 
 

@@ -1,7 +1,7 @@
-"""Run Holistic Trace Analysis on traces and print what it says as one JSON document; a process of its own.
+"""Run Holistic Trace Analysis on traces in a process of its own and print its tables as one JSON document.
 
-HTA forks workers, reconfigures logging and, on some traces, raises from deep inside; here none of that reaches us.
-Its rounding of nanosecond traces gives wrong numbers and is switched off by the caller's environment.
+HTA forks workers, reconfigures logging and, on some traces, raises from deep inside; in this process none of
+that reaches the profiler. Its rounding of nanosecond traces gives wrong numbers; the caller's environment turns it off.
 """
 
 import json
@@ -13,14 +13,14 @@ from typing import Any
 def main() -> None:
     """Read {"traces": {rank: path}} on stdin, print {analysis: {"columns", "rows"} or {"error"}} on stdout."""
     request = json.load(sys.stdin)
-    out, sys.stdout = sys.stdout, sys.stderr  # what HTA prints is not ours
+    out, sys.stdout = sys.stdout, sys.stderr  # stdout is for the JSON document only
     from hta.trace_analysis import TraceAnalysis
 
     files = {int(rank): path for rank, path in request["traces"].items()}
     found: dict[str, Any] = {}
     try:
         analysis = TraceAnalysis(trace_files=files, trace_dir="", include_last_profiler_step=True)
-    except Exception as e:  # noqa: BLE001  # whatever HTA raises is its answer
+    except Exception as e:  # noqa: BLE001  # whatever HTA raises is reported as its result
         found["loading"] = {"error": _line(e)}
     else:
         found = {name: _answer(ask, analysis) for name, ask in _QUESTIONS.items()}

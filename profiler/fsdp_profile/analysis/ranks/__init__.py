@@ -1,1 +1,1 @@
-"""Ranks beside each other."""
+"""Ranks side by side."""

@@ -1,6 +1,6 @@
-"""Ranks laid out as they stand in the machine room: a column per node, a row per local rank, one number each.
+"""Ranks as a grid, a column per node and a row per local rank, with one number each.
 
-Only summaries are read, so that a thousand ranks are one picture.
+Only the summaries of the ranks are read, so that a thousand ranks can be shown at once.
 """
 
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from fsdp_profile.core.categories import Category
 from fsdp_profile.core.words import Word
 
 RANKS_A_COLUMN: Final = 8
-"""Where the ranks have one host, or none was recorded."""
+"""Ranks in a column where all ranks have one host, or where no host was recorded."""
 
 
 class Measure(Word):
-    """What is told of each rank."""
+    """The number shown for each rank."""
 
     PEAK = "peak, allocated"
     RESERVED = "peak, reserved"
-    UNKNOWN = "UNKNOWN at the peak"
+    UNKNOWN = "unknown at the peak"
     STEP = "median step"
     WAITED = "waited for others"
     CAUSED = "made others wait"
@@ -33,10 +33,10 @@ BYTES: Final = (Measure.PEAK, Measure.RESERVED, Measure.UNKNOWN)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankGrid:
-    """Where each rank stands."""
+    """The place of each rank."""
 
     columns: tuple[str, ...]
-    """Host names, or stretches of ranks where there is one host."""
+    """Host names, or ranges of ranks where there is one host."""
     are_hosts: bool
     ranks: tuple[tuple[int, ...], ...]
     """The ranks of each column, in order; a column may be shorter than another."""
@@ -56,10 +56,8 @@ def rank_grid(summaries: Sequence[RankSummary]) -> RankGrid:
         names = tuple(host or "host not recorded" for host in by_host)
         return RankGrid(columns=names, are_hosts=True, ranks=tuple(map(tuple, by_host.values())))
     every = [rank for ranks in by_host.values() for rank in ranks]
-    stretches = [tuple(every[i : i + RANKS_A_COLUMN]) for i in range(0, len(every), RANKS_A_COLUMN)]
-    return RankGrid(
-        columns=tuple(f"{part[0]} to {part[-1]}" for part in stretches), are_hosts=False, ranks=tuple(stretches)
-    )
+    ranges = [tuple(every[i : i + RANKS_A_COLUMN]) for i in range(0, len(every), RANKS_A_COLUMN)]
+    return RankGrid(columns=tuple(f"{part[0]} to {part[-1]}" for part in ranges), are_hosts=False, ranks=tuple(ranges))
 
 
 def values_of(
@@ -69,8 +67,8 @@ def values_of(
 
     Args:
         summaries: of every rank.
-        matches: the waits; None where they could not be read.
-        measure: which number.
+        matches: the matched collectives; None where they could not be read.
+        measure: the number to take.
     """
     if measure in (Measure.WAITED, Measure.CAUSED):
         known = matches is not None and matches.num_matched > 0

@@ -1,6 +1,6 @@
 """Ranks side by side: peaks, step times and how each process ended.
 
-A summary is kept beside its rank (kept.py): of a thousand ranks a thousand small files are read, not their tables.
+The summary of a rank is cached (cache.py): for a thousand ranks a thousand small files are read, not their tables.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ SUMMARY: Final = "summary"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankSummary:
-    """What one rank used and how it ended."""
+    """The peaks, the step times and the ending of one rank."""
 
     rank: int
     peak: Peak | None
@@ -36,7 +36,7 @@ class RankSummary:
     median_step_ns: int | None
     """Over complete steps after the first; None with fewer than two."""
     record: RankRecord | None
-    """The manifest's word on the rank's process."""
+    """The manifest's record of the rank's process."""
 
 
 def rank_summary(run: Run, *, rank: int) -> RankSummary:
@@ -60,7 +60,7 @@ def _of_tables(run: Run, rank: int) -> RankSummary:
         host_rss_peak_bytes=int(np.max(rss.to_numpy())) if len(rss) else None,
         num_steps=len(duration),
         median_step_ns=int(np.median(duration[1:])) if len(duration) > 1 else None,
-        record=None,  # the manifest tells it, and may be written later
+        record=None,  # it comes from the manifest, which may be written later
     )
 
 

@@ -1,1 +1,1 @@
-"""What was recorded as spans of time: phases, units, and sets of intervals."""
+"""Spans of time as recorded: phases and units, and sets of intervals."""

@@ -1,6 +1,6 @@
-"""Which unit was at work at a moment: the innermost (latest begun) of its open spans.
+"""The active unit at a moment: the unit of the innermost open span, which is the one that began last.
 
-A gather issued ahead (prefetch) belongs to the unit that waits for it later, not to the one at work meanwhile.
+A prefetched all-gather does not make its unit active: it belongs to the unit that waits for it later.
 """
 
 from typing import Any
@@ -22,26 +22,26 @@ WORK_KINDS = (
     SpanKind.REDUCE,
     SpanKind.REDUCE_SCATTER,
 )
-"""Spans during which a unit is at work; the others only say that it exists or is done."""
+"""Spans during which a unit is active; the other kinds only say that it exists or is done."""
 
 
 def unit_at(run: Run, *, rank: int, t_ns: int) -> int:
-    """The unit at work at a moment; NO_UNIT when none."""
+    """The active unit at a moment; NO_UNIT without one."""
     return int(units_at(run, rank=rank, t_ns=np.array([t_ns]))[0])
 
 
 def units_at(run: Run, *, rank: int, t_ns: Ints) -> Ints:
-    """The unit at work at each of some moments (in order): the innermost open span's, NO_UNIT when none."""
+    """The active unit at each of some sorted moments; NO_UNIT where there is none."""
     spans = run.table("unit_spans", rank=rank)
     start, end, unit = numbers(spans, "start_ns"), numbers(spans, "end_ns"), numbers(spans, "unit")
     touched = is_kind(spans, *WORK_KINDS) & (start <= t_ns[-1]) & (end > t_ns[0])
     touched &= ~(is_kind(spans, SpanKind.ALL_GATHER) & numbers(spans, "prefetched").astype(bool))
-    # Painted in order of start, so that the latest begun wins; of equal starts the first row does.
+    # Filled in order of start, so that the span that began last wins; of equal starts the first row does.
     row = np.flatnonzero(touched)
     row = row[np.lexsort((-row, start[row]))]
     found = np.full(len(t_ns), NO_UNIT, np.int64)
     begins, ends = np.searchsorted(t_ns, start[row]), np.searchsorted(t_ns, end[row])
-    holds = begins < ends  # of few moments most spans hold none
+    holds = begins < ends  # with few moments most spans hold none
     for begin, stop, which in zip(begins[holds], ends[holds], unit[row][holds], strict=True):
         found[begin:stop] = which
     return found
@@ -53,7 +53,7 @@ def is_kind(table: pa.Table, *kinds: object) -> "np.ndarray[Any, np.dtype[np.boo
 
 
 def is_word(table: pa.Table, column: str, *wanted: object) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-    """Which rows of a text column hold one of some words: compared once a word, not once a row."""
+    """Which rows of a text column hold one of some words; compared once per word, not once per row."""
     codes, vocabulary = words(table, column)
     known = {str(word) for word in wanted}
     found: np.ndarray[Any, np.dtype[np.bool_]] = np.array([word in known for word in vocabulary] + [False])[codes]

@@ -1,4 +1,4 @@
-"""Sets of time spans: union, length, intersection. Busy time is a union, so nothing counts twice."""
+"""Sets of time spans: union, length and intersection. A union counts no time twice."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def length_ns(start: Ints, end: Ints) -> int:
 
 
 def covered_ns(spans: tuple[Ints, Ints], start: Ints, end: Ints) -> Ints:
-    """For each span (start, end): how much of it disjoint sorted `spans` cover."""
+    """How much of each span (start, end) is covered by disjoint, sorted `spans`."""
     begins, ends = spans
     if len(begins) == 0:
         return np.zeros(len(start), np.int64)

@@ -12,7 +12,7 @@ from fsdp_profile.ingest.tables import numbers, strings
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PhaseSpan:
-    """What the training loop did from one moment to another."""
+    """One phase of the training loop, with its start and end."""
 
     phase: str
     start_ns: int
@@ -28,7 +28,7 @@ def phase_spans(run: Run, *, rank: int, step: int) -> tuple[PhaseSpan, ...]:
 
 
 def spans_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> pa.Table:
-    """Rows of `unit_spans` that overlap a stretch of time, those begun before it included."""
+    """Rows of `unit_spans` that overlap a time window, including those that began before it."""
     spans = unit_spans(run, rank=rank)
     inside = (numbers(spans, "start_ns") < end_ns) & (numbers(spans, "end_ns") > start_ns)
     return spans.filter(pa.array(inside)).sort_by("start_ns")

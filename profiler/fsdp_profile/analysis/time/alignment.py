@@ -1,7 +1,7 @@
-"""One step laid over another: the same phases at the same places, whatever each took.
+"""Align one step with another by their phases, so that the same phases are at the same places.
 
-[Note: Anchors] The begin of the step, of its first forward, backward and optimizer phase, and its end are put onto
-those of the reference; time between two of them is stretched evenly. A phase that one of the steps lacks is no anchor.
+[Note: Anchors] The start of the step, of its first forward, backward and optimizer phase, and its end are moved to
+those of the reference; time between two of them is scaled linearly. A phase that one of the steps lacks is no anchor.
 """
 
 import dataclasses

@@ -21,7 +21,7 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.intervals import Ints, covered_ns, union
 from fsdp_profile.ingest.tables import numbers
 
-NO_LAUNCHES: Final = "the recording does not tell when the host launched each kernel"
+NO_LAUNCHES: Final = "the recording does not hold when the host launched each kernel"
 ON_CPU: Final = "it ran on CPU: host and device are one"
 
 Spans = tuple[Ints, Ints]
@@ -34,15 +34,15 @@ class TimeBreakdown:
     span_ns: int
     compute_ns: int
     communication_ns: int
-    """Any communication, with compute beside it or not."""
+    """All communication, hidden behind compute or not."""
     exposed_ns: int
-    """Communication with no compute beside it."""
+    """Communication that is not hidden behind compute."""
     memory_ns: int
-    """Copies and fills with neither compute nor communication beside them."""
+    """Copies and fills while neither compute nor communication runs."""
     idle_ns: int
     """No device work at all."""
     host_bound_ns: int | None
-    """Of the idle time, that in which nothing was launched that had not begun; None when launches are not known."""
+    """The idle time in which no launched work waits to start; None where launches were not recorded."""
     host_bound_not_recorded: str | None
     """Why it is None."""
 
@@ -53,29 +53,29 @@ class TimeBreakdown:
 
     @property
     def overlapped_ns(self) -> int:
-        """Communication with compute beside it."""
+        """Communication that is hidden behind compute."""
         return self.communication_ns - self.exposed_ns
 
     @property
     def overlap_ratio(self) -> float | None:
-        """Of the communication; None without any."""
+        """Overlapped time / communication time; None without communication."""
         return self.overlapped_ns / self.communication_ns if self.communication_ns else None
 
     @property
     def idle_ratio(self) -> float:
-        """Of the span."""
+        """Idle time / span."""
         return self.idle_ns / self.span_ns
 
     @property
     def compute_ratio(self) -> float:
-        """Of the span."""
+        """Compute time / span."""
         return self.compute_ns / self.span_ns
 
 
 def time_breakdown(
     run: Run, *, rank: int, step: int | None = None, queued: Spans | None = None
 ) -> TimeBreakdown | None:
-    """Of the whole recording, or of one step; None when no kernels or operators were recorded in it.
+    """The breakdown of the whole recording or of one step; None where no kernels or operators were recorded in it.
 
     Args:
         run: the run.
@@ -95,7 +95,7 @@ def time_breakdown(
 
 
 def step_breakdowns(run: Run, *, rank: int, queued: Spans | None = None) -> dict[int, TimeBreakdown]:
-    """Of each training step with recorded work, in order.
+    """Step -> its breakdown, for each training step with recorded work, in order.
 
     A step lasts until the host's step and the device work launched in it have ended, and begins where the host's
     step does, but not before the step before has ended: steps that follow one another leave nothing out and count
@@ -106,14 +106,14 @@ def step_breakdowns(run: Run, *, rank: int, queued: Spans | None = None) -> dict
         return {}
     step, begin, end = _step_bounds(run, rank)
     kernels = run.table("kernels", rank=rank)
-    kept = (step >= 0) & np.isin(step, numbers(kernels, "step")) & (end > begin)
+    timed = (step >= 0) & np.isin(step, numbers(kernels, "step")) & (end > begin)
     queued = queued if queued is not None else queued_spans(run, rank=rank)
-    found = _measured(run, parts, (begin[kept], end[kept]), queued)
-    return dict(zip(step[kept].tolist(), found, strict=True))
+    found = _measured(run, parts, (begin[timed], end[timed]), queued)
+    return dict(zip(step[timed].tolist(), found, strict=True))
 
 
 def queued_spans(run: Run, *, rank: int) -> Spans | None:
-    """Disjoint spans in which something was launched that had not begun; None where no launch is known.
+    """Disjoint spans in which launched work waited to start; None where no launch was recorded.
 
     Work of unknown launch was launched before the recording: it waits from the first start on.
     """
@@ -130,7 +130,7 @@ def exposed_by_step(run: Run, *, rank: int) -> pa.Table:
     """Collectives of the training steps by step, phase and kind, in order of their first start.
 
     Columns: step int32, phase, kind string, count int64, total_ns int64 (sum over the calls), exposed_ns int64 (the
-    same with no compute beside it; null when no compute was recorded), size_bytes int64 (of the whole arrays; null
+    exposed part of it; null where no compute was recorded), size_bytes int64 (of the whole arrays; null
     when one of them was not recorded). Gathers and reductions have kinds of their own.
     """
     table = run.table("collectives", rank=rank)

@@ -29,7 +29,7 @@ class Launches:
 
 
 def launches_of(trace: Trace) -> Launches:
-    """The queue as a trace tells it; a kernel that begins while its launch still runs has not waited."""
+    """The queue according to a trace; a kernel that begins while its launching call still runs has not waited."""
     events = trace.events
     code, listed = words(events, "category")
     start, end = (numbers(events, name) for name in ("start_ns", "end_ns"))

@@ -44,7 +44,7 @@ class InFlight:
     """Most bytes gathered ahead of their use at once."""
     held_bytes: int | None
     """Most bytes of UNSHARDED_PARAM and ALL_GATHER at once, from the ledger: gathered parameters and the buffers of
-    their all-gathers, originals of meta-less set-up excluded; None without allocator events."""
+    their all-gathers; None without allocator events."""
 
 
 def gathers(run: Run, *, rank: int) -> pa.Table:
@@ -77,9 +77,9 @@ def gathers(run: Run, *, rank: int) -> pa.Table:
 
 
 def in_flight(run: Run, *, rank: int) -> list[InFlight]:
-    """For forward, backward and evaluation: the most units and bytes gathered at once; empty where nothing is gathered.
+    """The most units and bytes gathered at once in forward, backward and evaluation.
 
-    Only phases in which a unit was gathered are listed.
+    Only phases in which a unit was gathered are listed; the list is empty where nothing is gathered.
     """
     found = _times_of(gathers(run, rank=rank))
     steps = run.table("steps", rank=rank)
@@ -93,7 +93,7 @@ def in_flight(run: Run, *, rank: int) -> list[InFlight]:
 
 
 def _sizes(run: Run, rank: int, gathered: pa.Table) -> Ints:
-    """Bytes of each gather; where the span does not tell, the unit's unsharded bytes."""
+    """Bytes of each gather; the unit's unsharded bytes where the span holds no size."""
     units = run.table("units", rank=rank)
     whole = dict(zip(numbers(units, "unit").tolist(), numbers(units, "unsharded_bytes").tolist(), strict=True))
     rows = zip(numbers(gathered, "unit").tolist(), numbers(gathered, "size_bytes").tolist(), strict=True)
@@ -101,7 +101,7 @@ def _sizes(run: Run, rank: int, gathered: pa.Table) -> Ints:
 
 
 def _uses(unit: Ints, issue: Ints, end: Ints, used: pa.Table) -> tuple[Ints, np.ndarray[Any, np.dtype[np.bool_]]]:
-    """When each gather's unit was used first, and whether it was; a use under way counts from the issue."""
+    """When the unit of each gather was used first, and whether it was; a use that had begun counts from the issue."""
     use, is_used = issue.copy(), np.zeros(len(issue), bool)
     use_unit, use_start, use_end = numbers(used, "unit"), numbers(used, "start_ns"), numbers(used, "end_ns")
     for which in np.unique(unit):
@@ -119,17 +119,17 @@ def _uses(unit: Ints, issue: Ints, end: Ints, used: pa.Table) -> tuple[Ints, np.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Times:
-    """Gathers by time, column by column."""
+    """Columns of gathers, in order of time."""
 
     issue_ns: Ints
     until_ns: Ints
-    """Their use; the end of those never used."""
+    """When each gathered unit is used first; its end where it is never used."""
     end_ns: Ints
     size_bytes: Ints
     names: "np.ndarray[Any, np.dtype[np.object_]]"
 
     def between(self, start_ns: int, end_ns: int) -> "_Times":
-        """Those that are open at some moment of a stretch of time."""
+        """The gathers that are open at some moment of a time window."""
         mine = (self.issue_ns < end_ns) & (self.end_ns > start_ns)
         return _Times(**{name: getattr(self, name)[mine] for name in self.__slots__})
 
@@ -147,7 +147,7 @@ def _times_of(found: pa.Table) -> _Times:
 
 
 def _most(run: Run, gathered: _Times, rank: int, step: int, phase: Phase) -> InFlight | None:
-    """The same within one step."""
+    """The most units and bytes gathered at once in one phase of one step; None where nothing is gathered."""
     phases = run.table("phases", rank=rank)
     is_it = is_word(phases, "phase", phase) & (numbers(phases, "step") == step)
     begins, ends = numbers(phases, "start_ns")[is_it], numbers(phases, "end_ns")[is_it]
@@ -180,7 +180,7 @@ def _most(run: Run, gathered: _Times, rank: int, step: int, phase: Phase) -> InF
 
 
 def _sweep(moments: Ints, start: Ints, end: Ints, size: Ints) -> tuple[Ints, Ints]:
-    """How many spans are open at each moment, and the sum of their sizes; a span is over at its end."""
+    """How many spans are open at each moment, and the sum of their sizes; a span is closed at its end."""
     by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
     begun = np.searchsorted(start[by_start], moments, side="right")
     over = np.searchsorted(end[by_end], moments, side="right")

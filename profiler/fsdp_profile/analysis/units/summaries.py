@@ -29,14 +29,14 @@ class UnitSummary:
     num_reshards: int | None
     """None where gathers but no reshards were recorded (imported traces)."""
     gathered_ns: int | None
-    """Time the unit's full parameters existed; None where gathers but no reshards were recorded (imported traces)."""
+    """Time for which the unsharded parameters existed; None with gathers but no recorded reshards (imported traces)."""
     all_gather_ns: int | None
     """Transport or device time of its all-gathers; None where no collectives were recorded."""
     reduce_scatter_ns: int | None
-    """The same for its gradient reductions (reduce-scatter; all-reduce for DDP, HSDP and NO_SHARD); None where the
-    rank's reductions are recorded and belong to no unit (DDP with unused parameters, or with a comm hook)."""
+    """Transport or device time of its gradient reductions (reduce-scatter; all-reduce for DDP, HSDP and NO_SHARD); None
+    where the rank's reductions are recorded and belong to no unit (DDP with unused parameters, or with a comm hook)."""
     exposed_ns: int | None
-    """Of both, the part with no compute beside it."""
+    """The part of both that was not hidden behind compute."""
 
 
 def unit_summaries(run: Run, *, rank: int) -> list[UnitSummary]:
