@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from fsdp_dashboard.charts.labels import byte_scale
+from fsdp_dashboard.charts.labels import ByteScale, byte_scale
 from fsdp_dashboard.text import code
 from fsdp_profile.present.values import Column, Fact, Mark, Sentence, Table, Unit
 
@@ -22,8 +22,15 @@ def markdown(sentence: Sentence) -> str:
 
 
 def arrow_table(table: Table) -> pa.Table:
-    """A table whose columns sort: bytes in one unit for each column, durations in ms; an absent value is null."""
-    return pa.table(dict(_column(column) for column in table.columns))
+    """A table whose columns sort: bytes in one unit for the whole table, durations in ms; an absent value is null."""
+    scale = byte_scale(max(map(_largest, table.columns), default=0))
+    found: dict[str, pa.Array] = {}
+    for column, before in zip(table.columns, (None, *table.columns), strict=False):
+        is_change = column.follows and column.unit is Unit.BYTES_CHANGE and before is not None
+        label = f"Δ {before.label}" if is_change and before is not None else column.label
+        header, cells = _cells(column, label, scale)
+        found[header] = cells
+    return pa.table(found)
 
 
 def facts_table(found: Iterable[Fact], *, header: tuple[str, str] = ("fact", "value")) -> pa.Table:
@@ -32,22 +39,28 @@ def facts_table(found: Iterable[Fact], *, header: tuple[str, str] = ("fact", "va
     return pa.table({header[0]: [label for label, _ in rows], header[1]: [text for _, text in rows]})
 
 
-def _column(column: Column) -> tuple[str, pa.Array]:
-    values = [value for value in column.values if isinstance(value, int | float)]
-    if column.unit in (Unit.BYTES, Unit.BYTES_CHANGE):
-        scale = byte_scale(int(max(map(abs, values), default=0)))
-        cells = [None if v is None else round(float(scale.of(int(v))), _DECIMALS) for v in column.values]
-        return f"{column.label} ({scale.name})", pa.array(cells, pa.float64())
-    if column.unit is Unit.NS:
-        return f"{column.label} (ms)", pa.array(
-            [None if v is None else round(int(v) / 1e6, _DECIMALS) for v in column.values], pa.float64()
-        )
-    if column.unit is Unit.RATIO:
-        return f"{column.label} (%)", pa.array(
-            [None if v is None else round(float(v) * 100, _DECIMALS) for v in column.values], pa.float64()
-        )
-    if column.unit is Unit.RATE:
-        return f"{column.label} (GB/s)", pa.array(
-            [None if v is None else round(float(v) / 1e9, _DECIMALS) for v in column.values], pa.float64()
-        )
-    return column.label, pa.array(list(column.values))
+def _largest(column: Column) -> int:
+    """The most bytes in a column; 0 for a column of anything else."""
+    if column.unit not in (Unit.BYTES, Unit.BYTES_CHANGE):
+        return 0
+    return int(max((abs(value) for value in column.values if isinstance(value, int | float)), default=0))
+
+
+def _cells(column: Column, label: str, scale: ByteScale) -> tuple[str, pa.Array]:
+    per_unit = {
+        Unit.BYTES: (scale.name, scale.unit_bytes),
+        Unit.BYTES_CHANGE: (scale.name, scale.unit_bytes),
+        Unit.NS: ("ms", 1e6),
+        Unit.RATIO: ("%", 0.01),
+        Unit.RATE: ("GB/s", 1e9),
+    }
+    if column.unit in per_unit:
+        name, unit = per_unit[column.unit]
+        numbers = [value if isinstance(value, int | float) else None for value in column.values]
+        cells = [None if number is None else round(number / unit, _DECIMALS) for number in numbers]
+        return f"{label} ({name})", pa.array(cells, pa.float64())
+    if column.unit is Unit.COUNT and all(value is None or isinstance(value, int) for value in column.values):
+        return label, pa.array(list(column.values), pa.int64())
+    absent = [value is None for value in column.values]
+    texts = [None if is_absent else text for text, is_absent in zip(column.texts(), absent, strict=True)]
+    return label, pa.array(texts, pa.string())

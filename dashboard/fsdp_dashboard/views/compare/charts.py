@@ -65,8 +65,8 @@ def change_figure(base: ComparedRun, mine: ComparedRun) -> Figure:
                 "size": abs(delta),
                 "colour": category.colour,
                 "text": f"{'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}",
-                "hover": f"<b>{category.label}</b> {'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}, {share} of the "
-                "baseline's peak",
+                "hover": f"<b>{category.label}</b> {'+' if delta > 0 else MINUS}{bytes_text(abs(delta))}, {share} of "
+                "the baseline's peak",
             }
         )
         at += delta
