@@ -5,7 +5,7 @@ from builder import RunBuilder
 from plotly.graph_objs import Figure
 
 from fsdp_dashboard.views.collectives.breakdown_chart import breakdown_figure
-from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure, waterfall_parts
+from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure
 from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.time.breakdown import NO_LAUNCHES, TimeBreakdown
 from fsdp_profile.core.categories import Category

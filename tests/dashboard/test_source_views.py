@@ -9,8 +9,7 @@ from plotly.graph_objs import Figure
 
 from fsdp_dashboard.views.source.charts import MAX_LINES, source_figure
 from fsdp_dashboard.views.source.queries import SourceLines
-from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile
-from fsdp_dashboard.views.source.text import excerpt
+from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile, excerpt
 from fsdp_profile.analysis.memory.call_sites import SourceLine, source_lines
 from fsdp_profile.analysis.memory.ledger import peak
 from fsdp_profile.core.categories import Category
@@ -58,7 +57,7 @@ def work(tmp_path, monkeypatch):
 def test_the_lines_that_hold_the_peak_are_bars_and_rows(opened, tmp_path, work):
     app = opened(recorded(tmp_path / "r").path, page="source")
     assert (
-        "Rank 0 peaks at **8.00 MiB** in **FORWARD** of step 0. **87.5 %** of it (7.00 MiB) was allocated by a line of "
+        "Rank 0 peaks at **8.00 MiB** in **forward** of step 0. **87.5 %** of it (7.00 MiB) was allocated by a line of "
         "the script's own code."
     ) in said(app)
     drawn = figure(app)
@@ -108,7 +107,7 @@ def test_a_line_is_chosen_and_linked(opened, tmp_path, work):
 
 def test_another_step_has_another_peak(opened, tmp_path, work):
     app = opened(recorded(tmp_path / "r").path, page="source", step="1")
-    assert "Rank 0 peaks at **6.50 MiB** in **FORWARD** of step 1. **100.0 %**" in said(app)
+    assert "Rank 0 peaks at **6.50 MiB** in **forward** of step 1. **100.0 %**" in said(app)
     assert list(table(app)["line"]) == ["train.py:12", "train.py:14", "train.py:20"]
 
 
