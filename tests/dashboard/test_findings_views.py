@@ -47,8 +47,9 @@ def test_each_finding_is_a_line_with_what_to_do_behind_it(opened):
         ":orange-badge[costs] DDP's buckets hold 3.52 MiB beside 3.52 MiB of gradients: each gradient is there twice."
     )
     assert behind(first) == [
-        "**Action**: `DistributedDataParallel(..., gradient_as_bucket_view=True)`: gradients become views of the buckets."
-        "  \n**Saves**: **3.52 MiB**  \n**Rule**: `buckets-duplicate-gradients`, explained in `docs/findings.md`"
+        "**Action**: `DistributedDataParallel(..., gradient_as_bucket_view=True)`: gradients become views of the "
+        "buckets.  \n**Saves**: **3.52 MiB**  \n"
+        "**Rule**: `buckets-duplicate-gradients`, explained in `docs/findings.md`"
     ]
     assert second.label.startswith(":blue-badge[explains] Step 0 makes +7.05 MiB of optimizer state at its end")
     assert rest.label == "Not recorded, and why"

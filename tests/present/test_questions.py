@@ -60,10 +60,11 @@ def test_each_question_has_its_answer_and_its_page():
     assert [(one.page, markdown(one.answer)) for one in found] == [
         ("memory", "**8.00 MiB** on rank 3, in **backward** of step 1, active unit `<b>`; the largest part is "
                    "**activations**, 6.00 MiB (75.0 %)."),
-        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), parameters of no recorded unit (1.00 MiB), `c` (1.00 MiB) and 2 more: "
-                  "**6.00 MiB** of gathered parameters."),
+        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), parameters of no recorded unit (1.00 MiB), `c` (1.00 MiB) and "
+                  "2 more: **6.00 MiB** of gathered parameters."),
         ("compare", "It saves **1**. Divided over 4 ranks, parameters, gradients and optimizer state take **6.00 MiB** "
-                    "less on each; gathered parameters and buffers take **1.00 MiB** back, and activations (6.00 MiB) are not divided."),
+                    "less on each; gathered parameters and buffers take **1.00 MiB** back, and activations (6.00 MiB) "
+                    "are not divided."),
         ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) was not hidden behind compute, over 1 step of rank 1."),
         ("ranks", "**Rank 2** came last in 3 of 4 matched collectives; the others waited **5.00 ms** for it in "
                   "total, most of it at unit `(root)`."),
