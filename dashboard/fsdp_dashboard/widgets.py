@@ -10,9 +10,11 @@ from fsdp_dashboard import data, state
 from fsdp_dashboard.charts.labels import Figure
 from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.data import Catalogue, RunFacts, RunRef
-from fsdp_dashboard.text import code
+from fsdp_dashboard.text import code, prose
+from fsdp_dashboard.values import arrow_table
 from fsdp_dashboard.views import PAGES
 from fsdp_profile.core.errors import FsdpProfileError
+from fsdp_profile.present.values import Table
 
 _PLOTLY: Final = {
     "displaylogo": False,
@@ -76,6 +78,13 @@ def table(rows: Any, *, key: str) -> None:
             rows, key=key, hide_index=True, width="stretch", height=table_height(rows), placeholder="not recorded",
             column_config={first: st.column_config.Column(pinned=is_short)},
         )  # fmt: skip
+
+
+def show(found: Table, *, key: str, has_note: bool = True) -> None:
+    """A table of present/ under no heading of its own, with its note below it."""
+    table(arrow_table(found), key=key)
+    if found.note and has_note:
+        st.caption(prose(found.note))
 
 
 def scrolled(key: str) -> "st.delta_generator.DeltaGenerator":

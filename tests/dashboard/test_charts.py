@@ -47,10 +47,10 @@ def valid(figure):
 
 def test_memory_figure_draws_exact_bytes_until_the_end_of_the_step():
     figure = valid(memory_figure([panel(small_step().build())]))
-    activation = trace(figure, "ACTIVATION")
+    activation = trace(figure, "activations")
     assert activation["x"].tolist() == [0.0, 2.0, 8.0, 10.0]
     assert activation["y"].tolist() == [0.0, 2.0, 0.0, 0.0]
-    assert trace(figure, "PARAM")["y"].tolist() == [1.0, 1.0, 1.0, 1.0]
+    assert trace(figure, "parameters")["y"].tolist() == [1.0, 1.0, 1.0, 1.0]
     assert activation["line"]["shape"] == "hv"
 
 
@@ -60,11 +60,11 @@ def test_memory_figure_tells_phase_unit_and_categories_at_each_moment():
     assert total["hovertemplate"] == "%{customdata}<extra></extra>"
     assert total["customdata"][1].split("<br>") == [
         "<b>allocated 3.00 MiB</b>",
-        "FORWARD, unit layers.0",
-        "ACTIVATION 2.00 MiB",
-        "PARAM 1.00 MiB",
+        "forward, active unit layers.0",
+        "activations 2.00 MiB",
+        "parameters 1.00 MiB",
     ]
-    at_the_end = ["<b>allocated 1.00 MiB</b>", "BACKWARD, no unit at work", "PARAM 1.00 MiB"]
+    at_the_end = ["<b>allocated 1.00 MiB</b>", "backward, no active unit", "parameters 1.00 MiB"]
     assert total["customdata"][3].split("<br>") == at_the_end
 
 
@@ -79,7 +79,7 @@ def test_memory_figure_shows_phases_behind_and_names_those_with_room():
     builder = small_step().phase(Phase.OPTIMIZER, 19 * MS, 20 * MS)
     layout = memory_figure([panel(builder.build())])["layout"]
     assert [(s["x0"], s["x1"]) for s in layout["shapes"]] == [(0.0, 5.0), (5.0, 10.0), (9.0, 10.0)]
-    assert [a["text"] for a in layout["annotations"] if not a["showarrow"]] == ["FORWARD", "BACKWARD"]
+    assert [a["text"] for a in layout["annotations"] if not a["showarrow"]] == ["forward", "backward"]
 
 
 def test_panels_of_several_runs_share_one_scale_and_one_legend():
@@ -89,7 +89,7 @@ def test_panels_of_several_runs_share_one_scale_and_one_legend():
     assert layout["yaxis"]["range"] == layout["yaxis2"]["range"] == [0, 8 * HEADROOM]
     # Each panel has its own time: a short step beside a long one is not a sliver.
     assert [layout["xaxis"]["range"], layout["xaxis2"]["range"]] == [[0.0, 20.0], [0.0, 10.0]]
-    assert [t["showlegend"] for t in figure["data"] if t["name"] == "ACTIVATION"] == [True, False]
+    assert [t["showlegend"] for t in figure["data"] if t["name"] == "activations"] == [True, False]
     texts = [a["text"] for a in layout["annotations"]]
     assert "<b>big</b>, rank 0, step 0" in texts
     assert texts.count("highest of all: 8.00 MiB") == 1
@@ -120,7 +120,7 @@ def test_several_panels_share_the_rows_of_one_figure():
 
 def test_categories_without_bytes_are_not_drawn():
     names = [t["name"] for t in memory_figure([panel(small_step().build())])["data"]]
-    assert names == ["PARAM", "ACTIVATION", "allocated", "peak"]
+    assert names == ["parameters", "activations", "allocated", "peak"]
 
 
 # -- fewer rows
@@ -180,7 +180,7 @@ def test_a_long_step_is_drawn_with_few_rows_that_all_existed():
     step = step_ledger(builder.build(), rank=0, step=0)
     figure = memory_figure([MemoryPanel(title="long", step=step)])
     assert len(step.ledger.t_ns) == 4_001
-    drawn = np.array([trace(figure, c)["y"] for c in ("ACTIVATION", "TEMPORARY")]) * byte_scale(2_999).unit_bytes
+    drawn = np.array([trace(figure, c)["y"] for c in ("activations", "temporaries")]) * byte_scale(2_999).unit_bytes
     states = set(
         zip(
             *(step.ledger.by_category[c].tolist() for c in (Category.ACTIVATION, Category.TEMPORARY)),
@@ -203,10 +203,10 @@ def test_composition_is_stacked_in_bytes_on_one_scale():
     ddp = RunBuilder("d", strategy=Strategy.DDP).alloc(at=0, size=4 * MIB, category=Category.PARAM).build()
     fsdp = RunBuilder("f").alloc(at=0, size=MIB, category=Category.PARAM).alloc(at=1, size=MIB).build()
     figure = valid(composition_figure([bar(ddp), bar(fsdp, reduction_ratio=0.5)]))
-    assert trace(figure, "PARAM")["x"].tolist() == [4.0, 1.0]
-    assert trace(figure, "ACTIVATION")["x"].tolist() == [0.0, 1.0]
-    assert trace(figure, "ACTIVATION")["text"] == ["", "50.0 %"]
-    assert trace(figure, "ACTIVATION")["customdata"][1] == ("f", "1.00 MiB", "50.0 %")
+    assert trace(figure, "parameters")["x"].tolist() == [4.0, 1.0]
+    assert trace(figure, "activations")["x"].tolist() == [0.0, 1.0]
+    assert trace(figure, "activations")["text"] == ["", "50.0 %"]
+    assert trace(figure, "activations")["customdata"][1] == ("f", "1.00 MiB", "50.0 %")
     assert [a["text"] for a in figure["layout"]["annotations"]] == [
         "<b>DDP 4.00 MiB</b> · d",
         "<b>FSDP2 2.00 MiB</b> (\N{MINUS SIGN}50.0 %) · f",
@@ -320,7 +320,7 @@ def test_hostile_names_reach_a_figure_only_as_text():
 
 def test_the_legend_names_what_is_drawn():
     entries = re.findall(r"</span>([^<]+)</span>", legend_html(memory_figure([panel(small_step().build())])))
-    assert entries == ["PARAM", "ACTIVATION"]
+    assert entries == ["parameters", "activations"]
 
 
 def test_scales_are_binary_and_ticks_are_whole():

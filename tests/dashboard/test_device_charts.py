@@ -5,10 +5,11 @@ from builder import RunBuilder
 from plotly.graph_objs import Figure
 
 from fsdp_dashboard.views.collectives.breakdown_chart import breakdown_figure
-from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure, waterfall_parts
+from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure
 from fsdp_profile.analysis.memory.device_waterfall import waterfall
 from fsdp_profile.analysis.time.breakdown import NO_LAUNCHES, TimeBreakdown
 from fsdp_profile.core.categories import Category
+from fsdp_profile.present.device_waterfall import waterfall_parts
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -51,16 +52,16 @@ def test_the_device_is_one_bar_whose_parts_add_up_to_what_is_used():
     figure = valid(waterfall_figure(waterfall(waterfall_run().build(), rank=0)))
     assert [(t["name"], t["x"], t["text"]) for t in figure["data"]] == [
         ("allocated", [12.0], [""]),
-        ("held by a stream", [1.0], [""]),
+        ("freed but held by a stream", [1.0], [""]),
         ("cached", [7.0], [""]),
-        ("outside: this process", [20.0], ["20.00 MiB"]),
-        ("outside: other processes", [50.0], ["50.00 MiB"]),
+        ("outside PyTorch, this process", [20.0], ["20.00 MiB"]),
+        ("outside PyTorch, other processes", [50.0], ["50.00 MiB"]),
     ]
     assert sum(t["x"][0] for t in figure["data"]) == 90.0
     assert [s["x0"] for s in figure["layout"]["shapes"]] == [100.0]
     assert figure["layout"]["annotations"][0]["text"] == "<b>device used 90.00 MiB</b> of 100.00 MiB"
     assert figure["data"][1]["hovertemplate"] == (
-        "<b>held by a stream</b> 1.00 MiB<br>1.1 % of 90.00 MiB<extra></extra>"
+        "<b>freed but held by a stream</b> 1.00 MiB<br>1.1 % of 90.00 MiB<extra></extra>"
     )
 
 
@@ -78,17 +79,17 @@ def test_a_device_far_larger_than_what_is_used_is_only_told():
         # No NVML: up to what is reserved.
         ({}, []),
         # NVML does not tell the processes apart.
-        ({"device_used_bytes": 25 * MIB}, [("outside", 5 * MIB)]),
+        ({"device_used_bytes": 25 * MIB}, [("outside PyTorch", 5 * MIB)]),
         # Sampled before the allocator grew: what does not add up is not drawn.
         ({"device_used_bytes": 15 * MIB, "process_used_bytes": 15 * MIB}, []),
-        ({"device_used_bytes": 25 * MIB, "process_used_bytes": 15 * MIB}, [("outside", 5 * MIB)]),
+        ({"device_used_bytes": 25 * MIB, "process_used_bytes": 15 * MIB}, [("outside PyTorch", 5 * MIB)]),
     ],
 )
 def test_only_what_was_recorded_is_drawn(sample, parts):
     run = device_run()
     if sample:
         run.device_sample(12 * MS, **sample)
-    inside = [("allocated", 12 * MIB), ("held by a stream", MIB), ("cached", 7 * MIB)]
+    inside = [("allocated", 12 * MIB), ("freed but held by a stream", MIB), ("cached", 7 * MIB)]
     found = waterfall(run.build(), rank=0)
     assert waterfall_parts(found) == [*inside, *parts]
     if not sample:
@@ -99,7 +100,7 @@ def test_only_what_was_recorded_is_drawn(sample, parts):
 def test_nvml_alone_is_drawn_as_it_is():
     run = RunBuilder().set(device_type="cuda").device_sample(1, device_used_bytes=300, process_used_bytes=200).build()
     found = waterfall(run, rank=0)
-    assert waterfall_parts(found) == [("outside: this process", 200), ("outside: other processes", 100)]
+    assert waterfall_parts(found) == [("outside PyTorch, this process", 200), ("outside PyTorch, other processes", 100)]
     bare = RunBuilder().set(device_type="cuda").device_sample(1, device_used_bytes=300).build()
     assert waterfall_parts(waterfall(bare, rank=0)) == [("device used", 300)]
 

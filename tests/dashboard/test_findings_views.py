@@ -4,13 +4,15 @@ import pytest
 from builder import RunBuilder
 
 from fsdp_dashboard.text import code, prose
-from fsdp_dashboard.views.overview.findings_text import details, headline, saves
+from fsdp_dashboard.values import markdown
+from fsdp_dashboard.views.overview.findings_text import details, headline
 from fsdp_profile.analysis.findings.evaluate import findings
 from fsdp_profile.analysis.findings.finding import Finding, Severity
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.layout import packaged
 from fsdp_profile.core.schema import CollectiveKind, SpanKind, Strategy
+from fsdp_profile.present.findings import saves
 
 MIB = 1 << 20
 MS = 1_000_000
@@ -45,8 +47,9 @@ def test_each_finding_is_a_line_with_what_to_do_behind_it(opened):
         ":orange-badge[costs] DDP's buckets hold 3.52 MiB beside 3.52 MiB of gradients: each gradient is there twice."
     )
     assert behind(first) == [
-        "**Do**: `DistributedDataParallel(..., gradient_as_bucket_view=True)`: gradients become views of the buckets."
-        "  \n**Saves**: **3.52 MiB**  \n**Rule**: `buckets-duplicate-gradients`, explained in `docs/findings.md`"
+        "**Action**: `DistributedDataParallel(..., gradient_as_bucket_view=True)`: gradients become views of the "
+        "buckets.  \n**Saves**: **3.52 MiB**  \n"
+        "**Rule**: `buckets-duplicate-gradients`, explained in `docs/findings.md`"
     ]
     assert second.label.startswith(":blue-badge[explains] Step 0 makes +7.05 MiB of optimizer state at its end")
     assert rest.label == "Not recorded, and why"
@@ -59,11 +62,11 @@ def test_a_run_that_shards_is_asked_why_it_is_not_smaller(opened):
     assert (
         "- **How was it measured?** :gray-badge[not known]  \n"
         "Tensors hold 10.98 MiB; on CPU there is no pool and no nvidia-smi.\n"
-        "- **Do activations dominate?** :green-badge[no reason]  \n"
+        "- **Do activations dominate?** :green-badge[not a reason]  \n"
         "Activations are 1.51 MiB of 10.98 MiB (13.7 %); sharding does not divide them.\n"
         "- **Are there enough ranks?** :orange-badge[a reason]  \n"
         "2 ranks keep 5.66 MiB of states each and save 5.66 MiB; gathered parameters and buffers take 3.78 MiB back.\n"
-        "- **Is the model wrapped in units?** :green-badge[no reason]  \n"
+        "- **Is the model wrapped in units?** :green-badge[not a reason]  \n"
         "5 units; the largest holds 21.3 % of the parameters and gathers 770.00 KiB at once."
     ) in said(app)
 
@@ -130,7 +133,9 @@ def test_a_run_without_a_peak_has_findings_of_time(opened, tmp_path):
         run.rank(rank).step(0, 0, 1000).collective(CollectiveKind.ALL_REDUCE, 400 * rank, 500, group="0", size_bytes=8)
     app = opened(run.build().path)
     assert labels(app)[0].startswith(":orange-badge[costs] Rank 1 came last in 1 of 1 collectives")
-    assert "No memory was recorded: only the rules of time were asked." in [caption.value for caption in app.caption]
+    assert "of time only: no memory was recorded; each rule is explained in `docs/findings.md`" in [
+        caption.value for caption in app.caption
+    ]
 
 
 def test_damage_that_only_the_findings_meet_leaves_the_peak(opened, make_run):
@@ -159,13 +164,13 @@ def test_hostile_names_in_a_claim_stay_text(opened, tmp_path):
         ({}, ""),
         ({"saves_bytes": MIB}, "**1.00 MiB**"),
         ({"saves_bytes": MIB, "is_estimate": True}, "**1.00 MiB** (estimate)"),
-        ({"saves_ns": 2 * MS}, "**2.00 ms a step**"),
-        ({"saves_bytes": MIB, "saves_ns": MS, "is_estimate": True}, "**1.00 MiB** and **1.00 ms a step** (estimate)"),
+        ({"saves_ns": 2 * MS}, "**2.00 ms per step**"),
+        ({"saves_bytes": MIB, "saves_ns": MS, "is_estimate": True}, "**1.00 MiB** and **1.00 ms per step** (estimate)"),
         ({"is_estimate": True, "saves_bytes": 0}, ""),
     ],
 )
 def test_what_a_finding_saves(values, words):
-    assert saves(a_finding(**values)) == words
+    assert markdown(saves(a_finding(**values))) == words
 
 
 def test_a_finding_with_nothing_to_do_says_its_rule():

@@ -97,7 +97,7 @@ def look_at_every_page(walk, told):
     rank = max(told["ranks"], key=lambda rank: rank["peak"]["allocated_bytes"])
     peak = bytes_text(rank["peak"]["allocated_bytes"])
     main = walk.open("")
-    expect(main).to_contain_text(f"peaks at {peak}")
+    expect(main).to_contain_text(f"Peak {peak} allocated")
     for value in filter(None, (rank["reserved_peak_bytes"], *rank["peak"]["by_category"].values())):
         expect(main).to_contain_text(bytes_text(value))
     expect(main).to_contain_text(ns_text(rank["median_step_ns"]))

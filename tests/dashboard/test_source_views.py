@@ -9,8 +9,7 @@ from plotly.graph_objs import Figure
 
 from fsdp_dashboard.views.source.charts import MAX_LINES, source_figure
 from fsdp_dashboard.views.source.queries import SourceLines
-from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile
-from fsdp_dashboard.views.source.text import excerpt
+from fsdp_dashboard.views.source.source_file import MAX_BYTES, SourceFile, excerpt
 from fsdp_profile.analysis.memory.call_sites import SourceLine, source_lines
 from fsdp_profile.analysis.memory.ledger import peak
 from fsdp_profile.core.categories import Category
@@ -58,11 +57,11 @@ def work(tmp_path, monkeypatch):
 def test_the_lines_that_hold_the_peak_are_bars_and_rows(opened, tmp_path, work):
     app = opened(recorded(tmp_path / "r").path, page="source")
     assert (
-        "Rank 0 peaks at **8.00 MiB** in **FORWARD** of step 0. **87.5 %** of it (7.00 MiB) was allocated by a line of "
+        "Rank 0 peaks at **8.00 MiB** in **forward** of step 0. **87.5 %** of it (7.00 MiB) was allocated by a line of "
         "the script's own code."
     ) in said(app)
     drawn = figure(app)
-    assert [t["name"] for t in drawn["data"]] == ["PARAM", "INPUT", "ACTIVATION"]
+    assert [t["name"] for t in drawn["data"]] == ["parameters", "inputs", "activations"]
     titles = [note["text"] for note in drawn["layout"]["annotations"]]
     assert titles == [
         "<b>4.00 MiB</b> · train.py:12 main",
@@ -70,12 +69,12 @@ def test_the_lines_that_hold_the_peak_are_bars_and_rows(opened, tmp_path, work):
         "<b>1.00 MiB</b> · pkg/model.py:3 forward",
     ]
     assert table(app).to_dict("records") == [
-        {"bytes (MiB)": 4.0, "of the peak": "50.0 %", "line": "train.py:12", "function": "main", "blocks": 2,
-         "categories": "ACTIVATION 3.00 MiB, INPUT 1.00 MiB"},
-        {"bytes (MiB)": 2.0, "of the peak": "25.0 %", "line": "train.py:14", "function": "main", "blocks": 1,
-         "categories": "PARAM"},
-        {"bytes (MiB)": 1.0, "of the peak": "12.5 %", "line": "pkg/model.py:3", "function": "forward", "blocks": 1,
-         "categories": "ACTIVATION"},
+        {"bytes (MiB)": 4.0, "share (%)": 50.0, "line": "train.py:12", "function": "main", "blocks": 2,
+         "categories": "3.00 MiB activations, 1.00 MiB inputs"},
+        {"bytes (MiB)": 2.0, "share (%)": 25.0, "line": "train.py:14", "function": "main", "blocks": 1,
+         "categories": "parameters"},
+        {"bytes (MiB)": 1.0, "share (%)": 12.5, "line": "pkg/model.py:3", "function": "forward", "blocks": 1,
+         "categories": "activations"},
     ]  # fmt: skip
 
 
@@ -108,7 +107,7 @@ def test_a_line_is_chosen_and_linked(opened, tmp_path, work):
 
 def test_another_step_has_another_peak(opened, tmp_path, work):
     app = opened(recorded(tmp_path / "r").path, page="source", step="1")
-    assert "Rank 0 peaks at **6.50 MiB** in **FORWARD** of step 1. **100.0 %**" in said(app)
+    assert "Rank 0 peaks at **6.50 MiB** in **forward** of step 1. **100.0 %**" in said(app)
     assert list(table(app)["line"]) == ["train.py:12", "train.py:14", "train.py:20"]
 
 
@@ -200,7 +199,7 @@ def test_the_figure_stacks_categories_and_counts_shares_of_the_peak(tmp_path):
     drawn = source_figure(found, peak_bytes=8 * MIB)
     Figure(**drawn)
     bars = {t["name"]: list(t["x"]) for t in drawn["data"]}
-    assert bars == {"PARAM": [0, 2, 0], "INPUT": [1, 0, 0], "ACTIVATION": [3, 0, 1]}
+    assert bars == {"parameters": [0, 2, 0], "inputs": [1, 0, 0], "activations": [3, 0, 1]}
     assert drawn["data"][2]["customdata"][0] == ("train.py:12 main", "3.00 MiB", "37.5 %")
 
 
@@ -215,6 +214,6 @@ def test_two_functions_on_one_line_add_up_in_the_code(tmp_path):
     run = RunBuilder(path=tmp_path / "r").alloc(at=1, size=4).build()
     found = SourceLines(peak=peak(run, rank=0), lines=lines)
     source = SourceFile(path=tmp_path, lines=("x", "y" * 300), changed_ns=0)
-    assert excerpt(source, lines[0], found) == f">       42 B  1 | x\n              2 | {'y' * 200}"
+    assert excerpt(source, lines[0], found.lines) == f">       42 B  1 | x\n              2 | {'y' * 200}"
     assert excerpt(source, a_line(0, 1), found) is None
     assert excerpt(source, a_line(3, 1), found) is None

@@ -54,11 +54,13 @@ def test_overview_of_one_run_says_where_the_memory_went(opened, make_run):
     app = opened(run.path)
     first, share = next(iter(worst.by_category.items()))
     sentence = said(app)
-    assert f"Rank 1 peaks at **{bytes_text(worst.allocated_bytes)}** in **BACKWARD** of step 1" in sentence
-    assert f"mostly {first} ({ratio_text(share / worst.allocated_bytes)})" in sentence
+    peak = f"Peak **{bytes_text(worst.allocated_bytes)}** allocated on rank 1, in **backward** of step 1"
+    assert peak in sentence
+    assert f"mostly {first.label} ({ratio_text(share / worst.allocated_bytes)})" in sentence
     assert app.metric[0].value == bytes_text(worst.allocated_bytes)
-    shown = dict(zip(table(app)["category"], table(app)["at the peak"], strict=True))
-    assert shown == {str(c): bytes_text(size) for c, size in worst.by_category.items()}
+    shown = dict(zip(table(app)["category"], table(app)["bytes (MiB)"], strict=True))
+    sizes = {c.label: size for c, size in worst.by_category.items()} | {"total": worst.allocated_bytes}
+    assert shown == {label: round(size / MIB, 3) for label, size in ({"unknown": 0} | sizes).items()}
 
 
 def test_what_was_not_recorded_is_said_with_its_reason_and_never_zero(opened, make_run):
@@ -72,7 +74,7 @@ def test_what_was_not_recorded_is_said_with_its_reason_and_never_zero(opened, ma
 def test_a_run_without_allocator_events_has_no_peak(opened, tmp_path):
     run = RunBuilder("bare", path=tmp_path / "bare").rank(0).build()
     app = opened(run.path)
-    assert "no allocator events of a training step, so its peak is **not recorded**" in said(app)
+    assert "`bare`: The peak is **not recorded**: no allocator events of a training step." in said(app)
     assert not app.metric
     for page in ("memory", "units"):
         assert "no allocator events of a training step" in opened(run.path, page=page).error[0].value
@@ -94,25 +96,21 @@ def test_overview_of_two_runs_says_what_sharding_saves(opened, make_run):
     ddp, fsdp = (c.peak.allocated_bytes for c in found.runs)
     app = opened(runs[0].path.parent)
     assert said(app).startswith(
-        f"FSDP2 needs **{bytes_text(fsdp)}** at its peak, DDP **{bytes_text(ddp)}**: "
-        f"sharding saves **{ratio_text((ddp - fsdp) / ddp)}** ({bytes_text(ddp - fsdp)})."
+        f"FSDP2 needs **{bytes_text(fsdp)}** at its peak where DDP needs **{bytes_text(ddp)}**: "
+        f"**{ratio_text((ddp - fsdp) / ddp)}** less ({bytes_text(ddp - fsdp)} saved per rank)."
     )
     rows = table(app).set_index("category")
-    assert list(rows.columns) == ["DDP", "FSDP2", "Δ FSDP2"]
-    assert list(rows.loc["total"]) == [
-        bytes_text(ddp),
-        bytes_text(fsdp),
-        f"\N{MINUS SIGN}{bytes_text(ddp - fsdp)}",
-    ]
+    assert list(rows.columns) == ["DDP (MiB)", "FSDP2 (MiB)", "Δ FSDP2 (MiB)"]
+    assert list(rows.loc["total"]) == [round(size / MIB, 3) for size in (ddp, fsdp, fsdp - ddp)]
     for category, delta in found.runs[1].delta_by_category.items():
-        assert rows.loc[str(category), "Δ FSDP2"].lstrip("+\N{MINUS SIGN}") == bytes_text(abs(delta))
+        assert rows.loc[category.label, "Δ FSDP2 (MiB)"] == round(delta / MIB, 3)
     assert not app.warning
 
 
 def test_a_run_that_needs_more_than_the_baseline_is_said_to(opened, tmp_path):
     ddp = RunBuilder("d", strategy=Strategy.DDP, path=tmp_path / "d").alloc(at=0, size=4 * MIB).build()
     fsdp = RunBuilder("f", path=tmp_path / "f").alloc(at=0, size=5 * MIB).build()
-    assert "**25.0 %** (1.00 MiB) more, not less." in said(opened(ddp.path, fsdp.path))
+    assert "**25.0 %** more, not less (1.00 MiB more per rank)." in said(opened(ddp.path, fsdp.path))
 
 
 def test_runs_that_differ_in_more_than_sharding_are_told_apart(opened, make_run):
@@ -135,8 +133,8 @@ def test_memory_opens_on_the_step_of_each_runs_peak_on_one_scale(opened, make_ru
         start = numbers(run.table("steps", rank=1), "start_ns")[peak.step + 1]
         assert mark["t"] == peak.t_ns - start
         blocks = memory.blocks_at(run, rank=1, event=peak.event)
-        sizes = table(app, number).iloc[:, 1]
-        unit_bytes = {"size (MiB)": MIB, "size (KiB)": 1024}[sizes.name]
+        sizes = table(app, number).iloc[:, 0]
+        unit_bytes = {"bytes (MiB)": MIB, "bytes (KiB)": 1024}[sizes.name]
         assert list(sizes) == [round(s / unit_bytes, 3) for s in numbers(blocks, "size_bytes")[: len(sizes)]]
     assert drawn["axis_bytes"] == HEADROOM * drawn["highest_bytes"]
     assert drawn["highest_bytes"] == max(memory.peak(run, rank=1).allocated_bytes for run in runs)
@@ -224,13 +222,13 @@ def test_a_missing_folder_is_one_message(opened, tmp_path, make_run):
     run = make_run("fsdp2")
     app = opened(tmp_path / "gone", run.path)
     assert [w.value for w in app.sidebar.warning] == [code(f"{tmp_path / 'gone'}: no such file or folder")]
-    assert "peaks at" in said(app)
+    assert "allocated on rank" in said(app)
 
 
 def test_a_link_to_a_run_that_is_gone_says_so(opened, make_run):
     app = opened(make_run("fsdp2").path, run=["gone"])
     assert "`gone`" in app.warning[0].value
-    assert "peaks at" in said(app)
+    assert "allocated on rank" in said(app)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -262,7 +260,7 @@ def test_a_damaged_manifest_is_one_message(opened, tmp_path, make_run, content):
     make_run("good")
     app = opened(tmp_path / "runs", run=["odd", "good"])
     assert [e.value.partition(" cannot")[0] for e in app.error] == ["Run `odd`"]
-    assert "peaks at" in said(app)
+    assert "allocated on rank" in said(app)
     assert opened(tmp_path / "runs").multiselect[0].value == ["good"]
 
 

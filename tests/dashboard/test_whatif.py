@@ -33,7 +33,7 @@ def bar(size: int, *, is_whole: bool = True) -> PlanBar:
 
 def test_a_bar_is_stacked_in_the_order_of_every_stack() -> None:
     drawn = whatif_figure([bar(2 * GIB), bar(4 * GIB, is_whole=False)], capacity_bytes=None)
-    assert [(t["name"], list(t["x"])) for t in drawn["data"]] == [("PARAM", [2, 4]), ("ACTIVATION", [2, 4])]
+    assert [(t["name"], list(t["x"])) for t in drawn["data"]] == [("parameters", [2, 4]), ("activations", [2, 4])]
     assert [a["text"] for a in drawn["layout"]["annotations"]] == [
         "<b>fsdp x 8 4.00 GiB</b> · fits",
         "<b>fsdp x 8 more than 8.00 GiB</b> · fits",
@@ -57,9 +57,9 @@ def test_names_from_outside_are_text() -> None:
 
 def test_formulas_of_a_well_known_size(opened: Opened, make_run: Callable[..., Run]) -> None:
     app = opened(make_run("one").path, page="whatif")
-    assert titles(app)[0] == "<b>ddp x 8 207.96 GiB</b> · does not fit, 261 % of it"
+    assert titles(app)[0] == "<b>ddp x 8 207.96 GiB</b> · no (2.61x)"
     rows = app.dataframe[0].value
-    assert list(rows["states in GB"]) == ["208.00 GB", "71.50 GB", "48.75 GB", "26.00 GB", "26.00 GB", "52.00 GB"]
+    assert list(rows["in GB"]) == ["208.00 GB", "71.50 GB", "48.75 GB", "26.00 GB", "26.00 GB", "52.00 GB"]
     assert "40 layers of width 5,120" in app.caption[0].value
 
 

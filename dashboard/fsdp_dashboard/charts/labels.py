@@ -79,8 +79,8 @@ def short_unit(name: str, *, max_chars: int = MAX_NAME_CHARS) -> str:
 
 
 def unit_label(name: str | None) -> str:
-    """The unit at work, for a hover text."""
-    return "no unit at work" if name is None else f"unit {short_unit(name, max_chars=2 * MAX_NAME_CHARS)}"
+    """The active unit, for a hover text."""
+    return "no active unit" if name is None else f"active unit {short_unit(name, max_chars=2 * MAX_NAME_CHARS)}"
 
 
 def base_layout(*, height: int, **more: Any) -> Figure:

@@ -44,11 +44,11 @@ LEVEL_COLOURS: Final[dict[str, str]] = {
 
 WATERFALL_COLOURS: Final[dict[str, str]] = {
     "allocated": Category.PARAM.colour,
-    "held by a stream": LEVEL_COLOURS["active"],
+    "freed but held by a stream": LEVEL_COLOURS["active"],
     "cached": Category.TEMPORARY.colour,
-    "outside": LEVEL_COLOURS["device used"],
-    "outside: this process": LEVEL_COLOURS["device used"],
-    "outside: other processes": Category.INPUT.colour,
+    "outside PyTorch": LEVEL_COLOURS["device used"],
+    "outside PyTorch, this process": LEVEL_COLOURS["device used"],
+    "outside PyTorch, other processes": Category.INPUT.colour,
     "device used": LEVEL_COLOURS["device used"],
 }
 """Parts of the device waterfall; what ends at a level has the level's colour."""

@@ -13,6 +13,7 @@ from fsdp_profile.analysis.spans.recorded import PhaseSpan
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.core.schema import NO_UNIT, Phase
+from fsdp_profile.core.words import label_of
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -62,8 +63,8 @@ def stack_traces(
         {
             **shared,
             "y": scale.of(step.ledger.by_category[category][held]),
-            "name": str(category),
-            "legendgroup": str(category),
+            "name": category.label,
+            "legendgroup": category.label,
             "showlegend": axes[0] == "x",
             "stackgroup": "memory",
             "line": {"shape": "hv", "width": 0, "color": category.colour},
@@ -172,7 +173,7 @@ def phase_shapes(
                     "xref": axes[0],
                     "yref": f"{axes[1]} domain",
                     "yanchor": "top",
-                    "text": span.phase,
+                    "text": label_of(Phase, span.phase),
                     "showarrow": False,
                     "font": {"size": 10},
                     "opacity": 0.8,
@@ -189,13 +190,13 @@ def _moments(step: StepLedger, categories: list[Category], rows: Ints, t_ns: Int
     texts = []
     totals = step.ledger.allocated_bytes[rows].tolist()
     for i, (total, phase, unit) in enumerate(zip(totals, _phase_at(step.phases, t_ns), units, strict=True)):
-        parts = [f"{category} {bytes_text(sizes[i])}" for category, sizes in held if sizes[i]]
+        parts = [f"{category.label} {bytes_text(sizes[i])}" for category, sizes in held if sizes[i]]
         texts.append("<br>".join([f"<b>allocated {bytes_text(total)}</b>", f"{phase}, {unit}", *parts]))
     return texts
 
 
 def _phase_at(phases: tuple[PhaseSpan, ...], t_ns: Ints) -> list[str]:
     starts = np.array([span.start_ns for span in phases] or [0])
-    names = [span.phase for span in phases] or [str(Phase.OTHER)]
+    names = [label_of(Phase, span.phase) for span in phases] or [Phase.OTHER.label]
     row = np.maximum(np.searchsorted(starts, t_ns, side="right") - 1, 0)
     return [names[i] for i in row.tolist()]

@@ -25,7 +25,7 @@ def category_bars(
         "orientation": "h",
         "x": scale.of(list(sizes)),
         "y": list(range(len(sizes))),
-        "name": str(category),
+        "name": category.label,
         "marker": {"color": category.colour, "line": {"width": 0}},
         "text": [share if size >= enough else "" for size, share in zip(sizes, shares, strict=True)],
         "textposition": "inside",
@@ -35,7 +35,7 @@ def category_bars(
             (short_text(title), bytes_text(size), share)
             for title, size, share in zip(titles, sizes, shares, strict=True)
         ],
-        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
+        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category.label} %{{customdata[1]}}<br>"
         "%{customdata[2]} of its peak<extra></extra>",
     }
 

@@ -20,7 +20,9 @@ from fsdp_profile.analysis.memory.time_window import BigBlock, Detail, Stretch
 from fsdp_profile.analysis.spans.recorded import PhaseSpan
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
-from fsdp_profile.core.schema import NO_UNIT
+from fsdp_profile.core.schema import NO_UNIT, Phase
+from fsdp_profile.core.words import label_of
+from fsdp_profile.present.memory import where as where_is
 
 MAX_RATIO: Final = 4
 """A level above this many times the highest allocated bytes is told, not drawn: the categories would be slivers."""
@@ -65,7 +67,7 @@ def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | Non
         "height_px": SINGLE_PX if len(panels) == 1 else PANEL_PX,
         "highest_bytes": highest,
         "highest_text": f"highest of all: {bytes_text(highest)}" if len(panels) > 1 else "",
-        "categories": [[str(c), c.colour] for c in categories_in(panels)],
+        "categories": [[c.value, c.colour, c.label] for c in categories_in(panels)],
         "levels": [[name, LEVEL_COLOURS[name], name == _SAMPLED] for name in drawn],
         "levels_above": [[name, LEVEL_COLOURS[name], name == _SAMPLED] for name in above],
         "panels": [_panel(panel, drawn, highest_bytes=highest, top_bytes=top) for panel in panels],
@@ -103,7 +105,7 @@ def levels_above(panels: Sequence[LedgerPanel]) -> dict[str, int]:
 def legend_of(panels: Sequence[LedgerPanel]) -> dict[str, Any]:
     """The entries of the legend, as charts/legend.py reads a figure's."""
     data = ledger_names(panels)
-    categories = [{"name": str(c), "fillcolor": c.colour} for c in categories_in(panels)]
+    categories = [{"name": c.label, "fillcolor": c.colour} for c in categories_in(panels)]
     lines = [{"name": name, "legend": "legend2", "line": {"color": LEVEL_COLOURS[name]}} for name in data]
     return {"data": [*categories, *lines]}
 
@@ -177,7 +179,9 @@ def _step_peaks(peaks: Sequence[Peak]) -> dict[str, Any]:
 def _phases(phases: Sequence[PhaseSpan] | None, start_ns: int) -> list[list[Any]] | None:
     if phases is None:  # asked for when fewer are in view
         return None
-    return [[span.phase, span.start_ns - start_ns, span.end_ns - start_ns] for span in phases]
+    return [
+        [span.phase, span.start_ns - start_ns, span.end_ns - start_ns, label_of(Phase, span.phase)] for span in phases
+    ]
 
 
 def _blocks(blocks: Sequence[BigBlock], found: Stretch) -> list[list[Any]]:
@@ -189,7 +193,7 @@ def _blocks(blocks: Sequence[BigBlock], found: Stretch) -> list[list[Any]]:
 def _block_text(block: BigBlock, found: Stretch) -> str:
     name = None if block.unit == NO_UNIT else found.unit_names.get(block.unit)
     parts = [
-        f"{bytes_text(block.size_bytes)} {block.category}",
+        f"{bytes_text(block.size_bytes)} {label_of(Category, block.category)}",
         block.name or (unit_text(name) if name is not None else ""),
         block.operator,
     ]
@@ -198,12 +202,11 @@ def _block_text(block: BigBlock, found: Stretch) -> str:
 
 def _alt(title: str, found: Stretch, where: str) -> str:
     peak = found.peak
-    parts = ", ".join(f"{category} {bytes_text(size)}" for category, size in list(peak.by_category.items())[:3])
-    unit = "" if peak.unit_name is None else f", unit {unit_text(peak.unit_name)} at work"
+    parts = ", ".join(f"{category.label} {bytes_text(size)}" for category, size in list(peak.by_category.items())[:3])
     return (
         f"Allocated bytes of {title} by category, rank {found.rank}, {where}: "
-        f"peak {bytes_text(peak.allocated_bytes)} after {ns_text(peak.t_ns - found.start_ns)} in {peak.phase}{unit}, "
-        f"most of it {parts}."
+        f"peak {bytes_text(peak.allocated_bytes)} after {ns_text(peak.t_ns - found.start_ns)} in "
+        f"{where_is(peak).text}, most of it {parts}."
     )
 
 

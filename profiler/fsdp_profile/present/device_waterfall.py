@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Final
 
-from fsdp_profile.analysis.memory.device_waterfall import StreamPool, Waterfall
-from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.analysis.memory.device_waterfall import Communicator, StreamPool, Waterfall
+from fsdp_profile.core.humanize import bytes_text, ns_text
+from fsdp_profile.present.memory import step_text
 from fsdp_profile.present.values import Table, Unit, column, table
 
 ALLOCATED: Final = "allocated"
@@ -15,6 +16,10 @@ OUTSIDE: Final = "outside PyTorch"
 THIS_PROCESS: Final = "outside PyTorch, this process"
 OTHERS: Final = "outside PyTorch, other processes"
 USED: Final = "device used"
+COMMUNICATORS_NOTE: Final = (
+    "Process groups that communicated, in order of their first collective. Each has a communicator, whose buffers are "
+    "outside PyTorch's allocator; how large they are is not recorded."
+)
 CACHED_NOTE: Final = (
     "Cached: reserved by the allocator and in no block; only allocations of the same stream and pool can use it."
 )
@@ -106,3 +111,23 @@ def pools_table(pools: Sequence[StreamPool]) -> Table:
         note=CACHED_NOTE,
         num_keys=2,
     )
+
+
+def communicators_table(found: Sequence[tuple[Communicator, int | None, int | None]]) -> Table:
+    """Process groups in order of their first collective: the step it was in, and ns since that step began."""
+    names = [" ".join(filter(None, [group.description, group.group])) for group, _, _ in found]
+    return table(
+        "Communicators",
+        [
+            column("communicator", Unit.NAME, names),
+            column("ranks", Unit.COUNT, [group.group_size for group, _, _ in found]),
+            column("first used", Unit.TEXT, [_first_use(step, in_step_ns) for _, step, in_step_ns in found]),
+        ],
+        note=COMMUNICATORS_NOTE,
+    )
+
+
+def _first_use(step: int | None, in_step_ns: int | None) -> str | None:
+    if step is None:
+        return None
+    return f"{step_text(step) if step < 0 else f'step {step}'}, after {ns_text(in_step_ns)}"

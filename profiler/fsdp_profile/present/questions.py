@@ -8,6 +8,7 @@ from fsdp_profile.analysis.findings.questions import Answers, Gathering, Shardin
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.core.schema import Strategy
 from fsdp_profile.present.memory import NO_PEAK, where
+from fsdp_profile.present.stragglers import late_rank
 from fsdp_profile.present.values import Sentence, joined, name, say, strong
 
 _NAMED_UNITS: Final = 4
@@ -125,19 +126,4 @@ def late(found: Answers, num_ranks: int) -> Sentence:
     if found.is_single_rank:
         return say("One rank only: there is no other to wait for." if num_ranks < 2 else (
             "Not recorded: only one rank has collectives."))  # fmt: skip
-    if not found.num_matched:
-        return say(_RECORDED, ": no collective could be matched between the ranks.")
-    if found.late is None:
-        return say(strong("None"), f": all ranks began all {found.num_matched:,} matched collectives together.")
-    worst, second = found.late, found.next_late
-    if second is not None and 2 * second.wait_caused_ns > worst.wait_caused_ns:
-        return say(
-            strong("No rank stands out"), f": of {found.num_matched:,} matched collectives rank {worst.rank} came last "
-            f"in {worst.times_last:,} (the others waited {ns_text(worst.wait_caused_ns)} for it), rank {second.rank} "
-            f"in {second.times_last:,} ({ns_text(second.wait_caused_ns)}).",
-        )  # fmt: skip
-    unit = say() if worst.worst_unit is None else say(", most of it at unit ", name(unit_text(worst.worst_unit)))
-    return say(
-        strong(f"Rank {worst.rank}"), f" came last in {worst.times_last:,} of {found.num_matched:,} matched "
-        "collectives; the others waited ", strong(ns_text(worst.wait_caused_ns)), " for it in total", unit, ".",
-    )  # fmt: skip
+    return late_rank([one for one in (found.late, found.next_late) if one is not None], found.num_matched)

@@ -94,12 +94,12 @@ class Painted extends Rows {
   }
 
   bands(c) {
-    for (const [phase, a, b] of this.phases()) {
+    for (const [phase, a, b, label] of this.phases()) {
       if (b <= this.from || a >= this.to || !FILLS[phase]) continue;
       const x0 = Math.max(this.x(a), MARGIN.left), x1 = Math.min(this.x(b), MARGIN.left + this.width);
       c.fillStyle = FILLS[phase];
       c.fillRect(x0, MARGIN.top, x1 - x0, this.height);
-      if (x1 - x0 > c.measureText(phase).width + 8) this.label("phase", phase, (x0 + x1) / 2, MARGIN.top + 1, "center");
+      if (x1 - x0 > c.measureText(label).width + 8) this.label("phase", label, (x0 + x1) / 2, MARGIN.top + 1, "center");
     }
     const steps = this.stepsInView();
     for (const [step, a, b] of steps) {

@@ -170,9 +170,9 @@ class Panel extends Painted {
     }
     lines.push([`allocated ${bytes(rows.column.total[row])}`, "strong"]);
     const phase = this.phases().find(([, a, b]) => a <= t && t < b);
-    const where = phase ? `${phase[0]}, ` : this.knowsPhases() ? "OTHER, " : "";
+    const where = phase ? `${phase[3]}, ` : this.knowsPhases() ? "other, " : "";
     const unit = rows.column.unit[row];
-    const name = unit < 0 ? "no unit at work" : `unit ${this.told.units[unit] ?? unit}`;
+    const name = unit < 0 ? "no active unit" : `active unit ${this.told.units[unit] ?? unit}`;
     lines.push([`${where}${name}`, ""]);
     lines.push(...this.composition(rows, row));
     const live = (this.finer() || this.told).blocks.filter(([a, b]) => a <= t && t < b).slice(0, 3);
@@ -195,9 +195,9 @@ class Panel extends Painted {
 
   composition(rows, row) {
     const found = [];
-    for (const [name, colour] of [...this.ledger.data.categories].reverse()) {
+    for (const [name, colour, label] of [...this.ledger.data.categories].reverse()) {
       const size = rows.column[name] ? rows.column[name][row] : 0;
-      if (size) found.push([`${name} ${bytes(size)}`, "", colour]);
+      if (size) found.push([`${label} ${bytes(size)}`, "", colour]);
     }
     return found;
   }

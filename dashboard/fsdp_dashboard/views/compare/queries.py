@@ -3,7 +3,6 @@
 from fsdp_dashboard import data
 from fsdp_dashboard.data import Damage, RunRef
 from fsdp_profile.analysis.compare.peaks import ComparedRun as ComparedRun
-from fsdp_profile.analysis.compare.peaks import Comparison
 from fsdp_profile.analysis.memory.step_ledger import StepLedger
 from fsdp_profile.analysis.time.alignment import aligned_by_phase
 
@@ -17,8 +16,3 @@ def onto(step: StepLedger, reference: StepLedger, *, label: str) -> StepLedger:
     """A step with its phases where the reference's are."""
     with Damage(label):
         return aligned_by_phase(step, onto=reference)
-
-
-def baseline_of(found: Comparison) -> ComparedRun:
-    """The run that the others are measured against."""
-    return next(c for c in found.runs if c.run == found.baseline)

@@ -2,16 +2,19 @@
 
 import streamlit as st
 
-from fsdp_dashboard import data, state, tables, widgets
+from fsdp_dashboard import data, state, widgets
 from fsdp_dashboard.charts.legend import legend_html
 from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.ledger_canvas import conversation
 from fsdp_dashboard.ledger_canvas.panels import LedgerPanel, legend_of, levels_above
 from fsdp_dashboard.state import Selection
-from fsdp_dashboard.views.memory import queries as data_memory
-from fsdp_dashboard.views.memory import tables as tables_memory
-from fsdp_dashboard.views.memory import text as text_memory
+from fsdp_dashboard.values import markdown
+from fsdp_dashboard.views.memory import queries
 from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure
+from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.present import device_waterfall, host_states
+from fsdp_profile.present import growth as present_growth
+from fsdp_profile.present.memory import blocks_table
 
 Shown = list[tuple[RunRef, int]]
 
@@ -57,7 +60,7 @@ def one_step(shown: Shown, chosen: Selection) -> None:
     for ref, rank in shown:
         with widgets.told(ref.label):
             found = data.peak(ref, rank=rank, step=chosen.step)
-            step = data_memory.step_stretch(ref, rank=rank, step=found.step)
+            step = queries.step_stretch(ref, rank=rank, step=found.step)
             panels.append((ref, LedgerPanel(title=ref.label, stretch=step)))
             peaks.append((ref, found))
     ledgers(panels)
@@ -65,10 +68,11 @@ def one_step(shown: Shown, chosen: Selection) -> None:
         with widgets.told(ref.label):
             growth(ref, rank=found.rank)
             device(ref, rank=found.rank, event=found.event)
-            widgets.section("Biggest blocks at the peak", ref.label)
             blocks = data.biggest_blocks(ref, rank=found.rank, event=found.event)
             names = data.unit_names(ref, rank=found.rank)
-            widgets.table(tables.blocks_table(blocks, names), key=f"blocks {ref.label}")
+            rows = blocks_table(blocks, found, names, max_rows=data.MAX_BLOCKS)
+            widgets.section(rows.title, ref.label)
+            widgets.show(rows, key=f"blocks {ref.label}", has_note=False)
 
 
 def all_steps(shown: Shown) -> None:
@@ -76,7 +80,7 @@ def all_steps(shown: Shown) -> None:
     panels = []
     for ref, rank in shown:
         with widgets.told(ref.label):
-            whole = data_memory.run_stretch(ref, rank=rank, num_panels=len(shown))
+            whole = queries.run_stretch(ref, rank=rank, num_panels=len(shown))
             panels.append((ref, LedgerPanel(title=ref.label, stretch=whole)))
     ledgers(panels)
     for ref, rank in shown:
@@ -92,49 +96,47 @@ def ledgers(found: list[tuple[RunRef, LedgerPanel]]) -> None:
     panels = [panel for _, panel in found]
     st.html(legend_html(legend_of(panels)))
     conversation.drawn([ref for ref, _ in found], panels)
-    above = text_memory.levels_above(levels_above(panels))
+    above = " and ".join(f"{name} (up to {bytes_text(size)})" for name, size in levels_above(panels).items())
     if above:
-        st.caption(above)
+        st.caption(f"Far above the figure, see the hover text: {above}.")
 
 
 def device(ref: RunRef, *, rank: int, event: int | None) -> None:
     """What the allocator keeps beside the tensors and what else is on the device; nothing on CPU."""
-    found = data_memory.waterfall(ref, rank=rank, event=event)
+    found = queries.waterfall(ref, rank=rank, event=event)
     if found is None:
         return
     widgets.section(f"Device, rank {rank}{' at the peak' if found.event is not None else ''}", ref.label)
     alt = "What is in use on the device, part by part, against its size"
     widgets.figure(waterfall_figure(found), key=f"device {ref.label}", alt=alt)
-    remark = text_memory.device_moment(found)
+    remark = device_waterfall.moment(found)
     if remark:
         st.caption(remark)
-    widgets.table(tables_memory.waterfall_table(found), key=f"levels {ref.label}")
-    held = data_memory.host_states(ref, rank=rank)
+    widgets.show(device_waterfall.waterfall_table(found), key=f"levels {ref.label}", has_note=False)
+    held = queries.host_states(ref, rank=rank)
     if held is not None:
-        st.info(text_memory.host_states(held), icon=":material/memory:")
-    groups = data_memory.communicators(ref, rank=rank)
+        st.info(markdown(host_states.host_states(held)), icon=":material/memory:")
+    groups = queries.communicators(ref, rank=rank)
     if groups:
-        widgets.table(tables_memory.communicators_table(groups), key=f"communicators {ref.label}")
-        st.caption(text_memory.COMMUNICATORS)
+        widgets.show(device_waterfall.communicators_table(groups), key=f"communicators {ref.label}")
     if found.pools:
-        widgets.table(tables_memory.pools_table(found.pools), key=f"pools {ref.label}")
-        st.caption(text_memory.POOLS)
+        widgets.show(device_waterfall.pools_table(found.pools), key=f"pools {ref.label}")
 
 
 def growth(ref: RunRef, *, rank: int) -> None:
-    """What grows step over step and where it comes from; units that something keeps gathered."""
-    grown = data_memory.grown(ref, rank=rank)
-    kept = data_memory.kept_unsharded(ref, rank=rank)
+    """What grows step over step and where it comes from; units that a reference keeps gathered."""
+    grown = queries.grown(ref, rank=rank)
+    kept = queries.kept_unsharded(ref, rank=rank)
     if not grown and not kept:
         return
     widgets.section(f"Growth, rank {rank}", ref.label)
     names = data.unit_names(ref, rank=rank)
     for one in grown:
-        st.warning(text_memory.growth(one), icon=":material/trending_up:")
+        st.warning(markdown(present_growth.growth(one)), icon=":material/trending_up:")
         if one.sites:
-            widgets.table(tables_memory.sites_table(one.sites, names), key=f"sites {ref.label} {one.category}")
+            widgets.show(present_growth.sites_table(one, names), key=f"sites {ref.label} {one.category.value}")
     for unit in kept:
-        st.warning(text_memory.kept(unit), icon=":material/lock_open:")
+        st.warning(markdown(present_growth.kept_unsharded(unit)), icon=":material/lock_open:")
 
 
 if __name__ == "__main__":

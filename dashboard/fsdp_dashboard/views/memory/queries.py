@@ -19,6 +19,9 @@ from fsdp_profile.analysis.memory.time_window import Stretch
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers
 
+FirstUse = tuple[Communicator, int | None, int | None]
+"""A communicator, the step of its first collective (None: before the first recorded step), and ns since its begin."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failures:
@@ -28,17 +31,6 @@ class Failures:
     """Those the run ended with."""
     caught: int
     """Those after which the script went on."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstUse:
-    """A communicator and when it was first used."""
-
-    communicator: Communicator
-    step: int | None
-    """None before the first step that was recorded."""
-    in_step_ns: int | None
-    """From the step's begin."""
 
 
 def failures(ref: RunRef, run: RunFacts) -> Failures:
@@ -73,7 +65,7 @@ def _communicators(run: Run, *, rank: int) -> list[FirstUse]:
     for one in device_waterfall.communicators(run, rank=rank):
         row = int(np.searchsorted(start, one.first_ns, side="right")) - 1
         step, in_step_ns = (int(number[row]), one.first_ns - int(start[row])) if row >= 0 else (None, None)
-        found.append(FirstUse(communicator=one, step=step, in_step_ns=in_step_ns))
+        found.append((one, step, in_step_ns))
     return found
 
 

@@ -10,17 +10,18 @@ from fsdp_dashboard.data import RunFacts, RunRef
 from fsdp_dashboard.state import Selection
 from fsdp_dashboard.values import markdown
 from fsdp_dashboard.views import page_named
-from fsdp_dashboard.views.memory import queries as data_memory
-from fsdp_dashboard.views.memory import tables as tables_memory
-from fsdp_dashboard.views.memory import text as text_memory
-from fsdp_dashboard.views.memory.queries import Failures
+from fsdp_dashboard.views.memory.queries import Failures, failures
 from fsdp_dashboard.views.memory.waterfall_chart import waterfall_figure
-from fsdp_dashboard.views.overview import findings_queries, findings_text, questions_queries, questions_text
+from fsdp_dashboard.views.overview import findings_text, queries
 from fsdp_dashboard.views.overview.charts import PeakBar, composition_figure
 from fsdp_dashboard.views.ranks import parts
 from fsdp_profile.core.errors import FsdpProfileError
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text
+from fsdp_profile.present import compare, memory, postmortem, questions
+from fsdp_profile.present import findings as present
 from fsdp_profile.present.endings import endings
+from fsdp_profile.present.overview import CPU_NOTE
+from fsdp_profile.present.values import Sentence
 
 OOM_ICON = ":material/memory_alt:"
 MAX_FINDINGS = 6  # of a run; the others are behind an expander
@@ -39,11 +40,12 @@ def page() -> None:
     runs = widgets.readable(chosen.runs)
     for ref, run in runs:
         with widgets.told(ref.label):
-            out_of_memory(ref, data_memory.failures(ref, run), is_alone=len(runs) == 1)
+            out_of_memory(ref, failures(ref, run), is_alone=len(runs) == 1)
     measured = [(ref, run) for ref, run in runs if run.worst is not None]
     for _, run in runs:
         if run.worst is None or len(measured) == 1:
-            st.markdown(text.verdict_of_run(run))
+            name = f"{text.code(run.label)}: " if run.worst is None else ""
+            st.markdown(name + markdown(memory.verdict(run.worst.peak if run.worst else None)))
     if len(measured) == 1:
         alone(*measured[0])
     elif measured:
@@ -63,7 +65,10 @@ def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
         return
     first = found.fatal[0]
     with st.container(border=True):
-        st.error(f"{'' if is_alone else text.code(ref.label) + ': '}{text_memory.out_of_memory(first)}", icon=OOM_ICON)
+        st.error(
+            f"{'' if is_alone else text.code(ref.label) + ': '}{markdown(postmortem.out_of_memory(first))}",
+            icon=OOM_ICON,
+        )
         if first.then.by_category:
             bar = PeakBar(title="live at that moment", strategy=f"rank {first.rank}", peak=first.then)
             alt = "What was live when the allocation failed, by category"
@@ -72,14 +77,15 @@ def out_of_memory(ref: RunRef, found: Failures, *, is_alone: bool) -> None:
             alt = "What was in use on the device, part by part, against its size"
             widgets.figure(waterfall_figure(first.device), key=f"failed device {ref.label}", alt=alt)
         if first.remedies:
-            st.markdown(f"**What would help**  \n{text_memory.WORTH}")
-            st.markdown("\n".join(f"- {text_memory.remedy(one)}" for one in first.remedies))
+            st.markdown(f"**Remedies**: {postmortem.REMEDIES_NOTE}")
+            st.markdown("\n".join(f"- {markdown(postmortem.remedy(one))}" for one in first.remedies))
         if first.others:
-            st.markdown("**The other ranks at that moment**")
-            widgets.table(tables_memory.others_table(first.others), key=f"others {ref.label}")
+            others = postmortem.others_table(first.others)
+            st.markdown(f"**{others.title}**")
+            widgets.show(others, key=f"others {ref.label}")
         if len(found.fatal) > 1:
             with st.expander(f"All {len(found.fatal):,} failed allocations"):
-                widgets.table(tables_memory.failures_table(found.fatal), key=f"failures {ref.label}")
+                widgets.show(postmortem.failures_table(found.fatal), key=f"failures {ref.label}")
 
 
 def answered(runs: Runs) -> None:
@@ -94,15 +100,15 @@ def answered(runs: Runs) -> None:
     ref = chosen.units_run if chosen.units_run in first else first[0]
     run = next(mine for other, mine in runs if other == ref)
     with widgets.told(ref.label):
-        found = questions_queries.answers(ref)
+        found = queries.answers(ref)
         saved = saved_by(ref, runs)
         with st.container(border=True):
-            for one in questions_text.told(found, run.manifest.strategy, saved=saved, num_ranks=len(run.ranks)):
+            for one in questions.answers(found, run.manifest.strategy, saved=saved, num_ranks=len(run.ranks)):
                 said, link = st.columns([5, 1], vertical_alignment="center")
-                said.markdown(f"**{one.question}**  \n{one.answer}")
+                said.markdown(f"**{one.question}**  \n{markdown(one.answer)}")
                 link.page_link(
                     page_named(one.page).script,
-                    label=one.link,
+                    label=page_named(one.page).title,
                     icon=":material/arrow_forward:",
                     query_params=to_run(chosen, ref),
                 )
@@ -117,12 +123,12 @@ def by_category(runs: Runs) -> None:
     if len(runs) == 1:
         worst = runs[0][1].worst
         if worst is not None and worst.peak is not None:
-            widgets.table(tables.composition_table(worst.peak), key="by_category")
+            widgets.show(memory.categories_table(worst.peak.by_category), key="by_category")
         return
     with widgets.told(", ".join(ref.label for ref, _ in runs)):
         found = data.comparison([ref for ref, _ in runs])
         names = tables.column_names([run for _, run in runs])
-        widgets.table(tables.comparison_table(found, names), key="by_category")
+        widgets.show(compare.categories_table(found, names=names), key="by_category")
 
 
 def to_run(chosen: Selection, ref: RunRef) -> dict[str, list[str]]:
@@ -130,13 +136,13 @@ def to_run(chosen: Selection, ref: RunRef) -> dict[str, list[str]]:
     return replace(chosen, units_run=ref if len(chosen.runs) > 1 else None).query()
 
 
-def saved_by(ref: RunRef, runs: Runs) -> str | None:
+def saved_by(ref: RunRef, runs: Runs) -> Sentence | None:
     """The sentence on a run against the baseline; None where there is none, or it is the baseline."""
     if len(runs) < 2:
         return None
     found = data.comparison([other for other, _ in runs])
     others = [other for (other, _), mine in zip(runs, found.runs, strict=True) if mine.run != found.baseline]
-    return text.verdict_of_comparison(found)[others.index(ref)] if ref in others else None
+    return compare.verdicts(found)[others.index(ref)] if ref in others else None
 
 
 def alone(ref: RunRef, run: RunFacts) -> None:
@@ -155,8 +161,8 @@ def alone(ref: RunRef, run: RunFacts) -> None:
     tiles[0].metric("Peak, allocated", bytes_text(worst.peak.allocated_bytes))
     tiles[1].metric("Peak, reserved", bytes_text(worst.reserved_peak_bytes), help=reason("reserved_peak_bytes"))
     tiles[2].metric("Median step", ns_text(worst.median_step_ns), help=reason("median_step_ns") or text.STEP_TIME)
-    tiles[3].metric("Not attributed", ratio_text(worst.peak.unknown_ratio), help="UNKNOWN as a share of the peak.")
-    bar = PeakBar(title=ref.label, strategy=str(run.manifest.strategy), peak=worst.peak)
+    tiles[3].metric("Unknown", ratio_text(worst.peak.unknown_ratio), help="Share of the peak that is not attributed.")
+    bar = PeakBar(title=ref.label, strategy=run.manifest.strategy.label, peak=worst.peak)
     drawn = composition_figure([bar], device_total_bytes=run.manifest.device_total_bytes)
     widgets.figure(drawn, key="composition", alt="The peak by category")
 
@@ -165,14 +171,14 @@ def compared(runs: Runs) -> None:
     """Several runs on one scale."""
     with widgets.told(", ".join(ref.label for ref, _ in runs)):
         found = data.comparison([ref for ref, _ in runs])
-        st.markdown(text.as_list(text.verdict_of_comparison(found)))
+        st.markdown(text.as_list([markdown(one) for one in compare.verdicts(found)]))
         if found.differences:
             lines = text.as_list([text.code(line) for line in found.differences])
-            st.warning(f"These runs differ in more than how they shard:\n\n{lines}", icon=":material/difference:")
+            st.warning(f"{compare.DIFFER}:\n\n{lines}", icon=":material/difference:")
         bars = [
             PeakBar(
                 title=ref.label,
-                strategy=str(run.manifest.strategy),
+                strategy=run.manifest.strategy.label,
                 peak=mine.peak,
                 reduction_ratio=None if mine.run == found.baseline else mine.reduction_ratio,
             )
@@ -185,20 +191,19 @@ def compared(runs: Runs) -> None:
 
 def findings(ref: RunRef, *, has_peak: bool, is_alone: bool) -> None:
     """What the run says about itself, and why one that shards is not smaller; without a peak what there is of time."""
-    found, reasons = findings_queries.findings(ref), findings_queries.why_not_smaller(ref)
+    found, reasons = queries.findings(ref), queries.why_not_smaller(ref)
     if not has_peak and not found:
         return
     label = None if is_alone else ref.label
     widgets.section("Findings", label)
-    about_them = findings_text.WORST_RANK if has_peak else findings_text.OF_TIME
-    st.caption(about_them if found else findings_text.NO_FINDINGS)
-    lines = findings_text.told(found)
+    st.caption(text.prose(present.note(has_peak=has_peak)) if found else markdown(present.NONE))
+    lines = [(findings_text.headline(one), findings_text.details(one)) for one in found]
     each_opens(lines[:MAX_FINDINGS])
     if len(lines) > MAX_FINDINGS:
         with st.expander(f"{len(lines) - MAX_FINDINGS} more"):
             each_opens(lines[MAX_FINDINGS:])
     if reasons:
-        widgets.section("Why is FSDP not smaller?", label)
+        widgets.section(present.WHY_TITLE, label)
         st.markdown("\n".join(f"- {findings_text.reason(test)}" for test in reasons))
 
 
@@ -218,16 +223,13 @@ def about(runs: Runs) -> None:
         for line in [*map(markdown, endings(run.manifest).problems), *map(text.code, run.manifest.warnings)]:
             st.warning(f"{name}{line}", icon=":material/warning:")
         with widgets.told(ref.label):
-            num_caught = data_memory.failures(ref, run).caught
-            if num_caught:
-                st.caption(f"{name}{text_memory.caught(num_caught)}")
+            num_survived = failures(ref, run).caught
+            if num_survived:
+                st.caption(f"{name}{markdown(postmortem.survived(num_survived))}")
     widgets.section("What ran")
     widgets.table(tables.facts_table([run for _, run in runs]), key="facts")
     if any(run.manifest.device_type == "cpu" for _, run in runs):
-        st.caption(
-            "Recorded on CPU: these are the tensors that a GPU would hold, counted in host memory; "
-            "times are those of the CPU."
-        )
+        st.caption(CPU_NOTE)
     with st.expander("Not recorded, and why"):
         for ref, _ in runs:
             with widgets.told(ref.label):

@@ -8,9 +8,8 @@ import streamlit as st
 
 from fsdp_dashboard import data, state, text, widgets
 from fsdp_dashboard.data import RunRef
-from fsdp_dashboard.views.runs import queries as data_runs
-from fsdp_dashboard.views.runs import tables as tables_runs
-from fsdp_dashboard.views.runs import text as text_runs
+from fsdp_dashboard.views.runs import queries, tables
+from fsdp_dashboard.views.runs import text as words
 from fsdp_dashboard.views.runs.queries import ListedRun
 
 READ_ALL = "read all runs"
@@ -24,19 +23,19 @@ def page() -> None:
         widgets.nothing_chosen(catalogue)
         return
     with st.spinner("Reading the runs"):
-        budget_s = float("inf") if st.session_state.get(READ_ALL) else data_runs.BUDGET_S
-        runs = data_runs.listed(catalogue, budget_s=budget_s)
+        budget_s = float("inf") if st.session_state.get(READ_ALL) else queries.BUDGET_S
+        runs = queries.listed(catalogue, budget_s=budget_s)
     shown = filtered(runs)
-    st.caption(text_runs.how_many(len(shown), len(runs)))
+    st.caption(words.how_many(len(shown), len(runs)))
     if not shown:
-        st.info(text_runs.NONE_FITS, icon=":material/filter_alt_off:")
+        st.info(words.NONE_FITS, icon=":material/filter_alt_off:")
         return
     now = state.current(catalogue)
     chosen = chosen_rows(shown, [ref.label for ref in now.runs])
     unread = [run for run in runs if not run.row.is_read and not run.row.problem]
     if unread:
-        st.button(text_runs.read_rest(len(unread)), key="read_all", on_click=_read_all)
-    st.caption(text_runs.HELD_AGAINST)
+        st.button(words.read_rest(len(unread)), key="read_all", on_click=_read_all)
+    st.caption(words.BASELINE)
     for run in shown:
         if run.row.problem:
             st.warning(text.code(f"{run.ref.label}: {run.row.problem}"), icon=":material/error:")
@@ -54,17 +53,17 @@ def filtered(runs: Sequence[ListedRun]) -> list[ListedRun]:
     with three:
         tags = state.pick_tags(sorted({tag for run in runs for tag in run.tags}))
     with four:
-        sort = state.pick_sort([data_runs.NEWEST, *data_runs.SORTS])
-    return data_runs.chosen_of(runs, words=words, strategies=strategies, tags=tags, sort=sort)
+        sort = state.pick_sort([queries.NEWEST, *queries.SORTS])
+    return queries.chosen_of(runs, words=words, strategies=strategies, tags=tags, sort=sort)
 
 
 def chosen_rows(runs: Sequence[ListedRun], now: Sequence[str]) -> list[RunRef]:
     """The table; the runs whose rows are ticked."""
-    rows = tables_runs.runs_table(runs, now)
+    rows = tables.runs_table(runs, now)
     told = hashlib.sha256("\n".join(run.ref.label for run in runs).encode(errors="replace")).hexdigest()[:12]
     columns = {
-        tables_runs.SAVED: st.column_config.NumberColumn(format="%.1f %%"),
-        tables_runs.UNKNOWN: st.column_config.NumberColumn(format="%.2f %%"),
+        tables.SAVED: st.column_config.NumberColumn(format="%.1f %%"),
+        tables.UNKNOWN: st.column_config.NumberColumn(format="%.2f %%"),
         "run": st.column_config.TextColumn(width="medium"),
         "tags": st.column_config.ListColumn(),
     }
@@ -82,13 +81,13 @@ def onward(chosen: Sequence[RunRef], now: state.Selection) -> None:
     if chosen:
         labels = [ref.label for ref in chosen]
         st.button(
-            text_runs.show(labels), key="show", type="primary", icon=":material/visibility:",
+            words.show(labels), key="show", type="primary", icon=":material/visibility:",
             on_click=state.choose_runs, args=(labels,),
         )  # fmt: skip
     else:
-        st.caption(text_runs.HOW_TO_CHOOSE)
+        st.caption(words.HOW_TO_CHOOSE)
     if now.runs:
-        st.markdown(text_runs.shown([ref.label for ref in now.runs]))
+        st.markdown(words.shown([ref.label for ref in now.runs]))
         widgets.onward(now, on_overview=False)
 
 
@@ -97,19 +96,19 @@ def tagging(refs: Sequence[RunRef]) -> None:
     if not refs:
         return
     widgets.section("Tags", refs[0].label if len(refs) == 1 else None)
-    have = [data_runs.tags_of(ref) for ref in refs]
+    have = [queries.tags_of(ref) for ref in refs]
     for ref in refs:
-        problem = data_runs.tag_problem(ref)
+        problem = queries.tag_problem(ref)
         if problem is not None:
             st.warning(text.code(problem), icon=":material/error:")
     of = hashlib.sha256("\n".join(ref.label for ref in refs).encode(errors="replace")).hexdigest()[:12]
     with st.form(f"tags {of}", border=False):
         told = st.text_input(
-            text_runs.tags_of(len(refs)), ", ".join(have[0]) if len(set(have)) == 1 else "", key=f"tags_of {of}",
-            help=text_runs.TAGS,
+            words.tags_of(len(refs)), ", ".join(have[0]) if len(set(have)) == 1 else "", key=f"tags_of {of}",
+            help=words.TAGS,
         )  # fmt: skip
         if st.form_submit_button("Save tags", icon=":material/sell:"):
-            problems = data_runs.set_tags(refs, told)
+            problems = queries.set_tags(refs, told)
             for problem in problems:
                 st.error(text.code(problem), icon=":material/error:")
             if not problems:

@@ -18,19 +18,19 @@ BUDGET_S: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
-    """A run with what the table tells of it."""
+    """A run with what the table shows of it."""
 
     ref: RunRef
     row: RunRow
     saved: Saved | None
     baseline: str
-    """Label of the run it is held against; '' where there is none."""
+    """Label of the run it is compared with; '' where there is none."""
     tags: tuple[str, ...]
 
     @property
     def strategy(self) -> str:
         """As the manifest names it; '' where it is not known."""
-        return str(self.row.manifest.strategy) if self.row.manifest is not None else ""
+        return self.row.manifest.strategy.label if self.row.manifest is not None else ""
 
     @property
     def created(self) -> str:
@@ -42,7 +42,7 @@ SORTS: Final[dict[str, Callable[[ListedRun], tuple[bool, float | str]]]] = {
     "highest peak": lambda run: (run.row.peak_bytes is None, -(run.row.peak_bytes or 0)),
     "lowest peak": lambda run: (run.row.peak_bytes is None, run.row.peak_bytes or 0),
     "most saved": lambda run: (run.saved is None, -(run.saved.reduction_ratio if run.saved else 0.0)),
-    "most UNKNOWN": lambda run: (run.row.unknown_bytes is None, -(run.row.unknown_bytes or 0)),
+    "most unknown": lambda run: (run.row.unknown_bytes is None, -(run.row.unknown_bytes or 0)),
     "most ranks": lambda run: (False, -(run.row.manifest.world_size if run.row.manifest else 0)),
     "name": lambda run: (False, run.ref.label),
 }

@@ -9,7 +9,7 @@ from fsdp_dashboard.tables import size_cells
 from fsdp_dashboard.views.runs.queries import ListedRun
 
 SAVED = "saved (%)"
-UNKNOWN = "UNKNOWN (%)"
+UNKNOWN = "unknown (%)"
 _PERCENT = 100
 _DATE_CHARS = len("2026-01-02T03:04")
 
@@ -34,7 +34,7 @@ def runs_table(runs: Sequence[ListedRun], shown: Collection[str]) -> pa.Table:
             "started": [m.created[:_DATE_CHARS].replace("T", " ") if m else None for m in manifests],
             "device": [(m.device_name or m.device_type or None) if m else None for m in manifests],
             "torch": [m.versions.get("torch") if m else None for m in manifests],
-            "held against": [run.baseline or None for run in runs],
+            "compared with": [run.baseline or None for run in runs],
             "on the pages": ["shown" if run.ref.label in shown else "" for run in runs],
         }
     )

@@ -7,9 +7,9 @@ from fsdp_dashboard.text import code
 
 NONE_FITS: Final = "No run fits these filters. Clear one of them above."
 HOW_TO_CHOOSE: Final = "Tick rows to show, compare or tag those runs; or choose them in the sidebar."
-HELD_AGAINST: Final = (
-    "Saved: of the peak of the newest complete DDP run with the same model, ranks, device, torch and arguments; not "
-    "known where there is none."
+BASELINE: Final = (
+    "Saved: share of the peak of the newest complete DDP run with the same model, ranks, device, torch and arguments; "
+    "not known where there is none."
 )
 TAGS: Final = "Separated by commas. They are kept in tags.json beside each run; what was recorded is not changed."
 _NAMED: Final = 6

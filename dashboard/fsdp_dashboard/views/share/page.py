@@ -6,17 +6,17 @@ import streamlit as st
 
 from fsdp_dashboard import data, state, text, widgets
 from fsdp_dashboard.data import RunRef
-from fsdp_dashboard.views.share import queries as data_share
-from fsdp_dashboard.views.share import tables as tables_share
+from fsdp_dashboard.views.share import queries
 from fsdp_dashboard.views.share.queries import Redaction
 from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.present.redaction import KEPT, NOTHING, removals_table
 
 LONG_BYTES = 64 << 20  # of about three million events; a file of fewer is made within seconds
-KEPT = (
-    "Kept: numbers, times, and words that torch, vendors and this project made up. Removed: hosts, paths, arguments, "
-    "environment, source lines, free text."
+REMOVED = "Removed: hosts, paths, arguments, environment, source lines, free text."
+KEY_HELP = (
+    "The same key gives the same pseudonyms in another export. Without a key, anyone can check whether a guessed name "
+    "is in the run."
 )
-KEY_HELP = "The same key gives the same pseudonyms in another export. Without one, a name that is guessed can be told."
 
 
 def page() -> None:
@@ -29,7 +29,7 @@ def page() -> None:
         return
     columns = st.columns(2)
     with columns[0]:
-        ending = state.pick_format(data_share.FORMATS)
+        ending = state.pick_format(queries.FORMATS)
     if len(chosen.runs) > 1 and ending != ".html":
         with columns[1]:
             state.pick_units_run(data.sharded_first(chosen.runs))
@@ -54,7 +54,7 @@ def _shown(chosen: state.Selection, ending: str) -> list[RunRef]:
 
 def redaction() -> Redaction | None:
     """The choices; None: as it is."""
-    if not st.toggle("Redact", value=True, key="redact", bind="query-params", help=KEPT):
+    if not st.toggle("Redact", value=True, key="redact", bind="query-params", help=f"{KEPT} {REMOVED}"):
         st.warning(
             "The file will hold host names, paths, the command line and whatever the script named.",
             icon=":material/visibility:",
@@ -67,7 +67,7 @@ def redaction() -> Redaction | None:
 
 def is_wanted(refs: Sequence[RunRef]) -> bool:
     """Whether to make the file now: of a long run only when somebody asks for it."""
-    size_bytes = data_share.tables_bytes(refs)
+    size_bytes = queries.tables_bytes(refs)
     if size_bytes < LONG_BYTES:
         return True
     st.info(
@@ -78,18 +78,18 @@ def is_wanted(refs: Sequence[RunRef]) -> bool:
 
 def preview(ref: RunRef, how: Redaction, *, is_alone: bool) -> None:
     """What goes, before it goes."""
-    found = data_share.removals(ref, how)
-    widgets.section("What is taken out", None if is_alone else ref.label)
+    found = queries.removals(ref, how)
+    widgets.section("What is removed", None if is_alone else ref.label)
     if found:
-        widgets.table(tables_share.removals_table(found), key=f"removals {ref.label}")
+        widgets.show(removals_table(found), key=f"removals {ref.label}", has_note=False)
     else:
-        st.markdown("Nothing: the run holds none of it.")
-    st.caption(KEPT)
+        st.markdown(NOTHING)
+    st.caption(f"{KEPT} {REMOVED}")
 
 
 def download(refs: Sequence[RunRef], ending: str, how: Redaction | None) -> None:
     """The button; the file is made when the page is drawn, and kept."""
-    content = data_share.file_of(refs, ending, how)
+    content = queries.file_of(refs, ending, how)
     name = "run" if how is not None or len(refs) > 1 else text.file_name(refs[0].label)
     st.download_button(
         f"Download {name}{ending}", content, file_name=f"{name}{ending}", mime="application/octet-stream",

@@ -17,17 +17,13 @@ from fsdp_dashboard.charts.labels import (
 from fsdp_profile.analysis.memory.call_sites import SourceLine
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text
+from fsdp_profile.present.call_sites import line_name
 
 MAX_LINES: Final = 15
 _ROW_PX: Final = 38
 _FURNITURE_PX: Final = 50
 _TITLE_CHARS: Final = 38
 """With its size before it, this fits on a phone."""
-
-
-def line_name(line: SourceLine) -> str:
-    """'train.py:12 forward'."""
-    return f"{line.file}:{line.line} {line.function}".rstrip()
 
 
 def source_figure(lines: Sequence[SourceLine], *, peak_bytes: int) -> Figure:
@@ -56,13 +52,13 @@ def _bars(category: Category, lines: list[SourceLine], scale: ByteScale, peak_by
         "orientation": "h",
         "x": scale.of(sizes),
         "y": list(range(len(lines))),
-        "name": str(category),
+        "name": category.label,
         "marker": {"color": category.colour, "line": {"width": 0}},
         "customdata": [
             (short_text(line_name(line), max_chars=2 * MAX_NAME_CHARS), bytes_text(size), share_text(size, peak_bytes))
             for line, size in zip(lines, sizes, strict=True)
         ],
-        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category} %{{customdata[1]}}<br>"
+        "hovertemplate": f"<b>%{{customdata[0]}}</b><br>{category.label} %{{customdata[1]}}<br>"
         "%{customdata[2]} of the peak<extra></extra>",
     }
 

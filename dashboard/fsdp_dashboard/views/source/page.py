@@ -4,12 +4,15 @@ import streamlit as st
 
 from fsdp_dashboard import data, state, text, widgets
 from fsdp_dashboard.data import RunFacts, RunRef
-from fsdp_dashboard.views.source import queries as data_source
-from fsdp_dashboard.views.source import tables as tables_source
-from fsdp_dashboard.views.source import text as text_source
-from fsdp_dashboard.views.source.charts import MAX_LINES, line_name, source_figure
+from fsdp_dashboard.values import markdown
+from fsdp_dashboard.views.source import queries, source_file
+from fsdp_dashboard.views.source.charts import MAX_LINES, source_figure
 from fsdp_dashboard.views.source.queries import SourceLines
 from fsdp_dashboard.views.source.source_file import NotShown
+from fsdp_profile.present.call_sites import line_name, lines_table, lines_verdict
+
+COMMAND = "fsdp-profile run --stacks train.py"
+CHANGED = "The file was changed after the run was recorded: its lines may have moved."
 
 
 def page() -> None:
@@ -24,12 +27,12 @@ def source(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGen
     with step_column:
         state.pick_step(data.recorded_steps(ref, rank=rank), all_steps=False)
     peak = data.peak(ref, rank=rank, step=state.current(data.catalogue()).step)
-    found = data_source.source_lines(ref, peak=peak)
+    found = queries.source_lines(ref, peak=peak)
     if found is None:
-        widgets.not_recorded("Source lines", ref.label, data_source.why_no_lines(run))
-        st.code(text_source.COMMAND, language=None)
+        widgets.not_recorded("Source lines", ref.label, queries.why_no_lines(run))
+        st.code(COMMAND, language=None)
         return
-    st.markdown(text_source.verdict(found))
+    st.markdown(markdown(lines_verdict(found.lines, peak)))
     if not found.lines:
         return
     if len(found.lines) > MAX_LINES:
@@ -38,7 +41,7 @@ def source(ref: RunRef, run: RunFacts, step_column: "st.delta_generator.DeltaGen
     widgets.figure(drawn, key="source", alt="Bytes at the peak by source line and category")
     around(ref, run, found)
     widgets.section("All lines")
-    widgets.table(tables_source.source_table(found), key="lines")
+    widgets.show(lines_table(found.lines, peak_bytes=peak.allocated_bytes), key="lines")
 
 
 def around(ref: RunRef, run: RunFacts, lines: SourceLines) -> None:
@@ -46,16 +49,16 @@ def around(ref: RunRef, run: RunFacts, lines: SourceLines) -> None:
     state.pick_line(lines.by_name)
     line = lines.called(state.current(data.catalogue()).line)
     widgets.section("The code", line_name(line))
-    found = data_source.source_file(ref, line.file)
+    found = queries.source_file(ref, line.file)
     if isinstance(found, NotShown):
         st.info(f"{text.code(line.file)}: {found.why}", icon=":material/help:")
         return
-    shown = text_source.excerpt(found, line, lines)
-    if shown is None or data_source.has_changed(run, found):
-        st.warning(text_source.CHANGED, icon=":material/edit:")
+    shown = source_file.excerpt(found, line, lines.lines)
+    if shown is None or queries.has_changed(run, found):
+        st.warning(CHANGED, icon=":material/edit:")
     if shown is not None:
         st.code(shown, language="python")
-    st.caption(text_source.as_it_is_now(found))
+    st.caption(f"{text.code(text.path_word(found.path))} as it is now; sizes are what each line holds at the peak.")
 
 
 if __name__ == "__main__":

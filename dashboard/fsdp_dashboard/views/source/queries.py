@@ -8,12 +8,12 @@ from datetime import datetime
 from pathlib import Path
 
 from fsdp_dashboard.data import RunFacts, RunRef, ask
-from fsdp_dashboard.views.source.charts import line_name
 from fsdp_dashboard.views.source.source_file import NotShown, SourceFile, read_source
 from fsdp_profile.analysis.memory import call_sites
 from fsdp_profile.analysis.memory.call_sites import SourceLine
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.core import layout
+from fsdp_profile.present.call_sites import line_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,7 +41,7 @@ def source_lines(ref: RunRef, *, peak: Peak) -> SourceLines | None:
 
 
 def why_no_lines(run: RunFacts) -> str:
-    """Why a run tells no lines."""
+    """Why a run has no source lines."""
     if run.manifest.is_imported:
         return "the files that were imported have no Python stacks of allocations; record with --stacks"
     return "record with --stacks"

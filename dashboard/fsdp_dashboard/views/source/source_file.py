@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from fsdp_profile.analysis.memory.call_sites import SourceLine
+from fsdp_profile.core.humanize import bytes_text
+
 MAX_BYTES: Final = 400_000
+AROUND: Final = 9
+"""Lines shown before and after the chosen one."""
+_MAX_CHARS: Final = 200
+_SIZE_CHARS: Final = 10
 SUFFIX: Final = ".py"
 """The capture names no other files."""
 NOT_HERE: Final = "source file is not here"
@@ -96,3 +103,21 @@ def _lines(text: str) -> tuple[str, ...]:
     """Only line feeds and carriage returns end a line of Python; str.splitlines knows more."""
     found = text.replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n").split("\n")
     return tuple("".join(c if c.isprintable() else "\ufffd" for c in line.expandtabs(4)) for line in found)
+
+
+def excerpt(found: SourceFile, chosen: SourceLine, lines: Sequence[SourceLine]) -> str | None:
+    """The code around a line with what each line holds at the peak; None where the file has no such line."""
+    if not 1 <= chosen.line <= len(found.lines):
+        return None
+    held: dict[int, int] = {}
+    for line in lines:
+        if line.file == chosen.file:
+            held[line.line] = held.get(line.line, 0) + line.size_bytes
+    first, last = max(chosen.line - AROUND, 1), min(chosen.line + AROUND, len(found.lines))
+    rows = []
+    for number in range(first, last + 1):
+        size = bytes_text(held[number]) if number in held else ""
+        mark = ">" if number == chosen.line else " "
+        text = found.lines[number - 1][:_MAX_CHARS]
+        rows.append(f"{mark} {size:>{_SIZE_CHARS}}  {number:>{len(str(last))}} | {text}".rstrip())
+    return "\n".join(rows)

@@ -19,7 +19,7 @@ from fsdp_profile.plan.measured import world_of
 
 __all__ = [
     "DEFAULT_RECIPE", "DEVICES", "LAYOUTS", "RECIPES", "SHAPES", "SIMULATED", "Choice", "Device", "Layout", "PlanRow",
-    "Recipe", "Shape", "categories_of", "fits_text", "formula_rows", "measured_row", "predicted_rows", "recorded_ranks",
+    "Recipe", "Shape", "categories_of", "formula_rows", "measured_row", "predicted_rows", "recorded_ranks",
 ]  # fmt: skip
 
 
@@ -133,12 +133,3 @@ def categories_of(row: PlanRow) -> dict[Category, int]:
         on_its_way: row.reduced_bytes,
     }
     return {category: size for category, size in parts.items() if size}
-
-
-def fits_text(row: PlanRow, device: Device | None) -> str:
-    """Whether a device holds it."""
-    if device is None:
-        return ""
-    share = row.needed_bytes / device.total_bytes
-    verdict = {True: "fits", False: "does not fit", None: "may fit"}[row.fits(device)]
-    return f"{verdict}, {share * 100:.0f} % of it" if share >= 0.01 else f"{verdict}, less than 1 % of it"

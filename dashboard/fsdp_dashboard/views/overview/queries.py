@@ -1,16 +1,17 @@
-"""The doorway's part on findings and on why a run is not smaller. Cached and guarded as data.py is."""
+"""Queries about findings, why a run is not smaller, and the questions of a newcomer; cached and guarded by data.py."""
 
 from fsdp_dashboard.data import RunRef, ask
 from fsdp_profile.analysis.cache import cached_of_run
-from fsdp_profile.analysis.findings import evaluate
+from fsdp_profile.analysis.findings import evaluate, questions
 from fsdp_profile.analysis.findings import why_not_smaller as tests
 from fsdp_profile.analysis.findings.finding import Finding
+from fsdp_profile.analysis.findings.questions import Answers
 from fsdp_profile.analysis.findings.why_not_smaller import Reason
 from fsdp_profile.analysis.run import Run
 
 
 def findings(ref: RunRef) -> list[Finding]:
-    """What the run says about itself, what matters most first."""
+    """The findings of a run, most important first."""
     found: list[Finding] = ask(_findings, ref)
     return found
 
@@ -18,6 +19,12 @@ def findings(ref: RunRef) -> list[Finding]:
 def why_not_smaller(ref: RunRef) -> list[Reason]:
     """The four tests of a run that shards; empty for one that does not."""
     found: list[Reason] = ask(_why_not_smaller, ref)
+    return found
+
+
+def answers(ref: RunRef) -> Answers:
+    """What a newcomer asks of a run."""
+    found: Answers = ask(questions.answers, ref)
     return found
 
 

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 
-from fsdp_dashboard.views.overview.questions_text import NO_BASELINE, exposed, late, peak, sharding, told, unsharded
+from fsdp_dashboard.values import markdown
 from fsdp_profile.analysis.collectives.stragglers import Straggler
 from fsdp_profile.analysis.findings.questions import Answers, Gathering, Sharding, Unsharded
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import Strategy
+from fsdp_profile.present import questions
+from fsdp_profile.present.memory import NO_PEAK
+from fsdp_profile.present.questions import NO_BASELINE
+from fsdp_profile.present.values import say, strong
 
 MIB, MS = 1 << 20, 1_000_000
 FSDP2, DDP = Strategy.FSDP2, Strategy.DDP
@@ -35,20 +39,37 @@ BARE = Answers(
 )
 
 
+def exposed(*args):
+    return markdown(questions.exposed(*args))
+
+
+def late(*args):
+    return markdown(questions.late(*args))
+
+
+def sharding(*args):
+    return markdown(questions.sharding(*args))
+
+
+def unsharded(*args):
+    return markdown(questions.unsharded(*args))
+
+
 def test_each_question_has_its_answer_and_its_page():
-    found = told(FOUND, FSDP2, saved="It saves **1**.", num_ranks=4)
-    assert [(one.page, one.answer) for one in found] == [
-        ("memory", "**8.00 MiB** on rank 3, in **BACKWARD** of step 1, unit `<b>` at work; the largest part is "
-                   "**ACTIVATION**, 6.00 MiB (75.0 %)."),
-        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), a unit not recorded (1.00 MiB), `c` (1.00 MiB) and 2 more: "
-                  "**6.00 MiB** of gathered parameters."),
-        ("compare", "It saves **1**. Divided over 4 ranks, states take **6.00 MiB** less on each; gathered parameters "
-                    "and buffers take **1.00 MiB** back, and activations (6.00 MiB) are not divided."),
-        ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) had no compute beside it, over 1 step of rank 1."),
+    found = questions.answers(FOUND, FSDP2, saved=say("It saves ", strong("1"), "."), num_ranks=4)
+    assert [(one.page, markdown(one.answer)) for one in found] == [
+        ("memory", "**8.00 MiB** on rank 3, in **backward** of step 1, active unit `<b>`; the largest part is "
+                   "**activations**, 6.00 MiB (75.0 %)."),
+        ("units", "`a` (1.00 MiB), `(root)` (1.00 MiB), parameters of no recorded unit (1.00 MiB), `c` (1.00 MiB) and "
+                  "2 more: **6.00 MiB** of gathered parameters."),
+        ("compare", "It saves **1**. Divided over 4 ranks, parameters, gradients and optimizer state take **6.00 MiB** "
+                    "less on each; gathered parameters and buffers take **1.00 MiB** back, and activations (6.00 MiB) "
+                    "are not divided."),
+        ("collectives", "**1.00 ms of 4.00 ms** (25.0 %) was not hidden behind compute, over 1 step of rank 1."),
         ("ranks", "**Rank 2** came last in 3 of 4 matched collectives, and the other ranks waited **5.00 ms** for it "
                   "in total; its slowest unit was `(root)`."),
     ]  # fmt: skip
-    assert [one.page for one in told(FOUND, FSDP2, saved=None, num_ranks=4)][2] == "whatif"
+    assert [one.page for one in questions.answers(FOUND, FSDP2, saved=None, num_ranks=4)][2] == "whatif"
 
 
 def test_no_rank_is_blamed_where_another_is_nearly_as_late():
@@ -61,23 +82,23 @@ def test_no_rank_is_blamed_where_another_is_nearly_as_late():
 
 
 def test_what_was_not_recorded_says_so():
-    assert peak(BARE) == "**Not recorded**: no allocator events of a training step."
+    assert questions.peak(BARE) is NO_PEAK
     assert unsharded(BARE, FSDP2) == "**Not recorded**: there is no peak."
     assert unsharded(replace(FOUND, sharding=None), FSDP2) == "**Not recorded**: no sharded unit was seen in this run."
-    assert sharding(None, FSDP2, None) == NO_BASELINE
+    assert questions.sharding(None, FSDP2, None) is NO_BASELINE
     assert exposed(None, FSDP2) == "**Not recorded**: no all-gather was recorded."
     assert exposed(Gathering(rank=0, total_ns=MS, exposed_ns=None, num_steps=2), FSDP2) == (
-        "All-gathers of rank 0 took **1.00 ms**; how much of it was exposed is **not recorded**: no kernels or "
-        "operators were."
+        "All-gathers of rank 0 took **1.00 ms**; how much of it was exposed is **not recorded**, because no kernels "
+        "or operators were recorded."
     )
     assert late(BARE, 2) == "**Not recorded**: no collective could be matched between the ranks."
 
 
 def test_what_is_nothing_is_none():
     assert unsharded(replace(FOUND, unsharded=()), FSDP2).startswith("**None**: no gathered parameters")
-    assert unsharded(replace(FOUND, sharding=None), DDP).startswith("**None is sharded**: under DDP")
-    assert sharding(None, DDP, None).startswith("This run is DDP: what sharded runs are measured against.")
-    assert exposed(None, DDP) == "**None**: DDP gathers nothing."
+    assert unsharded(replace(FOUND, sharding=None), DDP).startswith("**No unit is sharded**: under DDP")
+    assert sharding(None, DDP, None).startswith("This run uses DDP, which sharded runs are compared against.")
+    assert exposed(None, DDP) == "**None**: DDP gathers no parameters."
     assert late(replace(FOUND, late=None), 2) == (
         "**No rank was late**: all ranks reached each of the 4 matched collectives together."
     )
