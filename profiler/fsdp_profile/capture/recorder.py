@@ -9,23 +9,11 @@ import time
 import weakref
 from typing import Any
 
+from fsdp_profile.core.capture_log import HOOK_TABLES, as_columns
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import NO_UNIT, Phase
 
 now = time.time_ns
-
-CALL_COLUMNS = (
-    "collective",
-    "start_ns",
-    "end_ns",
-    "size_bytes",
-    "group_size",
-    "unit",
-    "prefetched",
-    "group",
-    "group_description",
-    "dtype",
-)
 
 
 class Recorder:
@@ -34,13 +22,13 @@ class Recorder:
     def __init__(self) -> None:
         self.enabled = True
         self.tags: list[tuple[int, int, int, str, int, str, bool]] = []
-        """(t_ns, address, size_bytes, category, unit, name, weak)"""
+        """Rows of capture_log.TAGS."""
         self.spans: list[tuple[int, str, int, int, int, str]] = []
-        """(unit, kind, start_ns, end_ns, size_bytes, prefetch); kind is a SpanKind, or a region of DDP"""
+        """Rows of capture_log.SPANS."""
         self.calls: list[tuple[str, int, int, int, int, int, bool, str, str, str]] = []
-        """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched, group, description, dtype)"""
+        """Rows of capture_log.CALLS."""
         self.phases: list[tuple[int, str]] = [(now(), Phase.SETUP.value)]
-        """(t_ns, phase that begins)"""
+        """Rows of capture_log.PHASES."""
         self.steps: list[int] = []
         """Ends of optimizer steps."""
         self.phase = Phase.SETUP
@@ -51,7 +39,7 @@ class Recorder:
         self.pending_works: list[Any] = []
         """Handles of asynchronous collectives that may not have completed."""
         self.drops: list[tuple[int, int]] = []
-        """(t_ns, address) when a tensor given to a collective died; see [Note: Frees nobody reported] in pairing."""
+        """Rows of capture_log.DROPS."""
         self._watched: dict[int, weakref.ref[Any]] = {}
         self.in_root = False
         """A root's forward is under way; it may have no unit of its own."""
@@ -158,14 +146,8 @@ class Recorder:
 
     def drain(self) -> dict[str, Any]:
         """Everything since the last flush, as columns; the lists are empty afterwards."""
-        taken = {
-            "tags": _columns(self.tags, ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak")),
-            "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetch")),
-            "calls": _columns(self.calls, CALL_COLUMNS),
-            "phases": _columns(self.phases, ("t_ns", "phase")),
-            "drops": _columns(self.drops, ("t_ns", "address")),
-            "steps": list(self.steps),
-        }
+        tables = {name: as_columns(table, getattr(self, name)) for name, table in HOOK_TABLES.items()}
+        taken = {**tables, "steps": list(self.steps)}
         self.num_events += len(self.tags) + len(self.spans) + len(self.calls) + len(self.phases)
         for events in (self.tags, self.spans, self.calls, self.phases, self.drops, self.steps):
             events.clear()
@@ -194,9 +176,3 @@ def parts(tensor: Any) -> list[Any]:
 def nbytes(tensor: Any) -> int:
     """Bytes of a tensor's elements."""
     return int(tensor.numel() * tensor.element_size())
-
-
-def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
-    if not rows:
-        return {name: [] for name in names}
-    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}

@@ -36,6 +36,7 @@ from fsdp_profile.capture.wrappers.ddp import DdpHooks
 from fsdp_profile.capture.wrappers.fsdp1 import Fsdp1Hooks
 from fsdp_profile.capture.wrappers.fsdp2 import Fsdp2Hooks
 from fsdp_profile.capture.writer import RawWriter
+from fsdp_profile.core.capture_log import KINETO_TRACE, EndReason, Record, kineto_step_trace
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import Phase
 
@@ -93,7 +94,7 @@ class Session:
         self._is_over = False
         self._is_closing = False
         self._pid = os.getpid()
-        self.writer.write("rank", process_facts(rank, world_size))
+        self.writer.write(Record.RANK, process_facts(rank, world_size))
         atexit.register(self.process_ends)
         os.register_at_fork(after_in_child=self._forked)
 
@@ -139,7 +140,7 @@ class Session:
                 self.cpu_window = CpuWindow(own_code=self.own_code)
                 self.cpu_window.start()
                 if self._is_late:
-                    self.writer.write("held", {"t_ns": now(), **held_storages()})
+                    self.writer.write(Record.PREEXISTING_BLOCKS, {"t_ns": now(), **held_storages()})
         self.sampler.start()
         owner = ("torch.autograd.profiler",)
         self.patcher.wrap(owner, "profile._prepare_trace", self._other_profiler, feature="the script's own profiler")
@@ -161,7 +162,7 @@ class Session:
 
     def tell_rewrap(self, note: str) -> None:
         """What `run --as` did in place of what the script asked for."""
-        self.writer.write("rewrap", {"note": note})
+        self.writer.write(Record.REWRAP, {"note": note})
 
     def collectives_imported(self, _module: Any) -> None:
         """torch.distributed.distributed_c10d is there, not yet its importers."""
@@ -173,12 +174,12 @@ class Session:
         self._roots.add(module)
         if self.own_code is not None:
             self.own_code.add_modules(module)
-        self.writer.write("model", describe_model(module, self.units))
+        self.writer.write(Record.MODEL, describe_model(module, self.units))
 
     def _optimizer_seen(self, optimizer: Any) -> None:
         """The first step of an optimizer: which of its parameters no wrapped model has."""
         if self._roots:
-            self.writer.write("optimizer", describe_optimizer(optimizer, list(self._roots)))
+            self.writer.write(Record.OPTIMIZER, describe_optimizer(optimizer, list(self._roots)))
 
     def _forward_begins(self, _module: Any, args: Any, kwargs: Any) -> None:
         """The root module's forward is about to run."""
@@ -194,11 +195,11 @@ class Session:
             with self.patcher.guarded("tensors of the script"):
                 tag_held(self.recorder)
                 if self._is_late and self.cpu_window is not None:
-                    self.writer.write("held", {"t_ns": now(), **held_storages()})
+                    self.writer.write(Record.PREEXISTING_BLOCKS, {"t_ns": now(), **held_storages()})
             self._use_nvml_device()
             recorder.first_forward_ns = now()
             # A killed process writes no end: what it ran on is told now, and again at the end.
-            self.writer.write("first_forward", {"t_ns": recorder.first_forward_ns, "facts": library_facts()})
+            self.writer.write(Record.FIRST_FORWARD, {"t_ns": recorder.first_forward_ns, "facts": library_facts()})
         recorder.enter_phase(Phase.FORWARD if _is_grad_enabled() else Phase.EVALUATION)
 
     def _relieve(self) -> None:
@@ -252,7 +253,7 @@ class Session:
             return
         if self._may_flush():
             self._is_closing = False
-            self._finish("window ended")
+            self._finish(EndReason.WINDOW_ENDED)
             with self.patcher.guarded("steps after the window"):
                 if (optimizer := self.tracker.last_optimizer) is not None:
                     self.bare_steps.start(optimizer)
@@ -266,13 +267,13 @@ class Session:
         failure = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None) or _under_way()
         self.recorder.close_spans()
         self._settle_last_step(failure)
-        self._finish("process ended")
+        self._finish(EndReason.PROCESS_ENDED)
         if self.bare_steps.ends:
-            self.writer.write("bare_steps", {"ends": self.bare_steps.ends})
+            self.writer.write(Record.UNRECORDED_STEPS, {"ends": self.bare_steps.ends})
         if failure is not None:
             text = f"{type(failure).__name__}: {failure}".splitlines()
-            self.writer.write("failure", {"t_ns": now(), "message": text[0][:500] if text else ""})
-        self.writer.write("exit", {"t_ns": now()})
+            self.writer.write(Record.FAILURE, {"t_ns": now(), "message": text[0][:500] if text else ""})
+        self.writer.write(Record.EXIT, {"t_ns": now()})
         self.writer.close()
 
     def _settle_last_step(self, failure: BaseException | None) -> None:
@@ -310,7 +311,7 @@ class Session:
                 chunk["losses"] = self.losses.drain(step=step, is_last=is_last)
         chunk.update(self.recorder.drain())
         chunk["receipt"] = {"hook_events": self.recorder.num_events, "flush_ns": self._flush_ns}
-        self.writer.write("chunk", chunk)
+        self.writer.write(Record.CHUNK, chunk)
         if self.writer.error is not None:
             self.patcher.lose("everything from here on", f"cannot write {self.writer.error}")
             self.recorder.enabled = False
@@ -334,8 +335,7 @@ class Session:
 
     def _trace_path(self, step: int) -> Path | None:
         wanted = self.options.kineto and self.options.first_step <= step < self.options.last_step
-        part = f"_{self._part}" if self._part else ""
-        return self.writer.folder / f"kineto_{step:05d}{part}.json" if wanted else None
+        return self.writer.folder / kineto_step_trace(step, self._part) if wanted else None
 
     def _turn_cuda_trace(self, step: int, *, is_last: bool) -> dict[str, Any]:
         """Start Kineto before the first step of the window and stop it after the last: then the calls of modules."""
@@ -350,7 +350,7 @@ class Session:
             and self.cuda_trace.is_running
             and (is_last or step + 1 >= self.options.last_step)
         ):
-            return self.cuda_trace.stop(trace=self.writer.folder / "kineto.json")
+            return self.cuda_trace.stop(trace=self.writer.folder / KINETO_TRACE)
         return {}
 
     def _describe_units(self) -> None:
@@ -369,7 +369,7 @@ class Session:
         rows += self.ddp.describe_buckets()
         changed = [row for row in rows if self._described.get(row["unit"]) != row]
         if changed:
-            self.writer.write("units", {"units": changed})
+            self.writer.write(Record.UNITS, {"units": changed})
             self._described.update({row["unit"]: row for row in changed})
 
     def _use_nvml_device(self) -> None:
@@ -379,7 +379,7 @@ class Session:
             properties = torch.cuda.get_device_properties(torch.cuda.current_device())
             self.sampler.use_device(str(properties.uuid))
 
-    def _finish(self, reason: str) -> None:
+    def _finish(self, reason: EndReason) -> None:
         """The last flush; afterwards every hook is off."""
         if self._is_over:
             return
@@ -388,7 +388,7 @@ class Session:
         if self.cpu_window is not None and not self.recorder.is_quiet():
             self.patcher.lose(f"allocator events of step {self.recorder.step}", "a collective was still under way")
             self.cpu_window = None
-        self._flush(self.recorder.step - (reason == "window ended"), is_last=True)
+        self._flush(self.recorder.step - (reason is EndReason.WINDOW_ENDED), is_last=True)
         self.recorder.enabled = False
         with self.patcher.guarded("allocator events"):
             if self.cuda_history is not None:
@@ -396,7 +396,7 @@ class Session:
         self.loop.remove()
         self.patcher.remove_all()
         self.writer.write(
-            "end",
+            Record.END,
             {
                 "reason": reason,
                 "t_ns": now(),

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Final
 
+from fsdp_profile.core.capture_log import FILE_NAME
 from fsdp_profile.core.errors import InputError, OutputError
 
 MANIFEST: Final = "manifest.json"
 RAW: Final = "raw"
-CAPTURE_LOG: Final = "capture.jsonl"
 TAGS: Final = "tags.json"
 """What a reader wrote on a run: beside what was recorded, never in it."""
 DEFAULT_RUNS: Final = "runs"
@@ -46,7 +46,7 @@ def raw_dir(run_dir: Path, rank: int) -> Path:
 
 def capture_log(run_dir: Path, rank: int) -> Path:
     """The append-only log of one rank's capture."""
-    return raw_dir(run_dir, rank) / CAPTURE_LOG
+    return raw_dir(run_dir, rank) / FILE_NAME
 
 
 def table_path(run_dir: Path, rank: int, table: str) -> Path:

@@ -78,14 +78,6 @@ class SpanKind(Word):
     """From the all-gather to the reshard: the time the unit's full parameters exist."""
 
 
-GATHER_REGION: Final = "GATHER_REGION"
-"""Region around a unit's gather in the capture's log: like a span, but no SpanKind, and in no table."""
-BUCKET_REGION: Final = "BUCKET_REGION"
-"""Region in which DDP makes its buckets, or reduces them."""
-RECOMPUTE_REGION: Final = "RECOMPUTE_REGION"
-"""Region in which a checkpointed forward runs again inside backward."""
-
-
 class Prefetch(Word):
     """Who asked for an all-gather ahead of its unit's use."""
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.capture_log import KINETO_TRACES, EndReason
 from fsdp_profile.core.errors import FsdpProfileError, OutputError
 from fsdp_profile.core.schema import Ending
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
@@ -227,7 +228,7 @@ def _convert(run_dir: Path, rank: int, *, write: bool) -> RankFacts:
         log.warnings.append(str(e))
     except FsdpProfileError as e:
         return RankFacts(rank=rank, warnings=[str(e)])
-    return _facts(rank, log, has_kineto=any(layout.raw_dir(run_dir, rank).glob("kineto*.json")))
+    return _facts(rank, log, has_kineto=any(layout.raw_dir(run_dir, rank).glob(KINETO_TRACES)))
 
 
 def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
@@ -236,7 +237,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         rank=rank,
         process=log.rank,
         end=log.end,
-        has_exit=log.has_exit or (log.end is not None and log.end.get("reason") != "window ended"),
+        has_exit=log.has_exit or (log.end is not None and log.end.get("reason") != EndReason.WINDOW_ENDED),
         known={**log.so_far, **(log.end or {})},
         failure=log.failure,
         model=log.model,
@@ -244,7 +245,7 @@ def _facts(rank: int, log: CaptureLog, *, has_kineto: bool) -> RankFacts:
         optimizers=log.optimizers,
         num_steps=len(log.step_ends),
         recorded_steps_ns=[int(ns) for ns in np.diff(log.step_ends)[WARM_UP_STEPS - 1 :]],
-        bare_steps_ns=[int(ns) for ns in np.diff(log.bare_step_ends)],
+        bare_steps_ns=[int(ns) for ns in np.diff(log.unrecorded_step_ends)],
         allocator_events=events,
         has_collectives=len(log.transport["name"]) > 0 or len(log.calls["unit"]) > 0,
         has_kineto=has_kineto,

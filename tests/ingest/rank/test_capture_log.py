@@ -22,7 +22,9 @@ def write(path: Path, *records: object, tail: bytes = b"") -> Path:
 def test_a_line_cut_short_is_dropped_and_said(tmp_path: Path) -> None:
     log = read_capture_log(write(tmp_path / "capture.jsonl", RANK, tail=b'{"kind":"chunk","st'))
     assert log.rank == {"rank": 3, "start_ns": 5}
-    assert log.warnings == ["capture.jsonl: line 2 is cut short (process killed, or disk full); dropped"]
+    assert log.warnings == [
+        "capture.jsonl: line 2 is cut short (the process was killed, or the disk is full) and was dropped"
+    ]
     assert log.end is None
 
 

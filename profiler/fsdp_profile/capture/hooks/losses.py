@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder
+from fsdp_profile.core.capture_log import LOSSES, as_columns
 
 
 class LossHooks:
@@ -41,6 +42,6 @@ class LossHooks:
         """The losses that can be read without waiting, as columns; see [Note: A loss is read late]."""
         ready = [(at, one) for at, one in self._kept if is_last or one.device.type == "cpu" or at < step]
         self._kept = self._kept[len(ready) :]
-        values = [float(one) for _, one in ready]
+        values = [(at, float(one)) for at, one in ready]
         # JSON has no word for NaN and infinity.
-        return {"step": [at for at, _ in ready], "loss": [v if math.isfinite(v) else None for v in values]}
+        return as_columns(LOSSES, [(at, value if math.isfinite(value) else None) for at, value in values])

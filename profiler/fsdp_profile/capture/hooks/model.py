@@ -8,6 +8,7 @@ from typing import Any
 
 from fsdp_profile.capture.recorder import Recorder, nbytes, parts
 from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.core.capture_log import PREEXISTING_BLOCKS, as_columns
 from fsdp_profile.core.categories import Category
 
 
@@ -89,7 +90,7 @@ def held_storages() -> dict[str, list[int]]:
                 storage = part.untyped_storage()
                 if part.device.type == "cpu" and storage.resizable() and storage.nbytes():
                     sizes[storage.data_ptr()] = storage.nbytes()
-    return {"address": list(sizes), "size_bytes": list(sizes.values())}
+    return as_columns(PREEXISTING_BLOCKS, sizes.items())
 
 
 def _live_tensors() -> Iterator[Any]:

@@ -12,8 +12,9 @@ from typing import Any
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.core.capture_log import RECOMPUTE_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import NO_UNIT, RECOMPUTE_REGION, Phase
+from fsdp_profile.core.schema import NO_UNIT, Phase
 
 Original = Callable[..., Any]
 

@@ -16,12 +16,13 @@ from typing import Any, Final
 import psutil
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.capture_log import Record
 from fsdp_profile.core.errors import is_out_of_memory
 
 GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 64 << 10
-_OVER: Final = ("end", "failure")
+_CLOSING: Final = (Record.END, Record.FAILURE)
 
 
 @contextmanager
@@ -94,7 +95,7 @@ def first_to_fail(run_dir: Path) -> int | None:
         for rank in layout.ranks_in(run_dir)
         if layout.capture_log(run_dir, rank).exists()
         for record in _last_records(layout.capture_log(run_dir, rank))
-        if record["kind"] == "failure"
+        if record["kind"] == Record.FAILURE
     )
     return min(failures, default=(0, None))[1]
 
@@ -122,7 +123,7 @@ def _last_records(path: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
         except ValueError:  # cut off at the front, or being written
             continue
-        if isinstance(record, dict) and record.get("kind") in _OVER:
+        if isinstance(record, dict) and record.get("kind") in _CLOSING:
             records.append(record)
     return records
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.core.capture_log import ALLOCATOR, MODULE_CALLS, OPERATORS, TRANSPORT, as_columns
 
 _TRANSPORT_PREFIXES = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
 _PYTHON_CALLS = ("PyCall", "PyCCall")
@@ -89,9 +90,8 @@ def _release(profiler: Any) -> None:
 def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[str, Any]:
     """Columns of Kineto's experimental event tree (torch._C._profiler._ProfilerEvent, the same in 2.4 .. 2.15).
 
-    `allocator`: t_ns, address, delta_bytes, reported_bytes, operator (innermost, or the functional collective whose
-    result it is), transport (row of `transport`, or -1); `transport`: operators of a communication library;
-    `operators`: outermost ones of the tensor library that are not communication. Names are codes into `words`.
+    These are capture_log.CPU_TABLES and their `words`. The operator of an allocator event is the innermost one, or the
+    functional collective whose result the block is.
     """
     words: dict[str, int] = {}
     allocator: list[tuple[int, int, int, int, int, int, int, int]] = []
@@ -128,12 +128,9 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
     order = sorted(range(len(allocator)), key=lambda i: allocator[i][0])
     return {
         "words": list(words),
-        "allocator": _columns(
-            [allocator[i] for i in order],
-            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site", "module"),
-        ),
-        "transport": _columns(transport, ("name", "start_ns", "end_ns", "thread")),
-        "operators": _columns(operators, ("name", "start_ns", "end_ns", "thread")),
+        "allocator": as_columns(ALLOCATOR, [allocator[i] for i in order]),
+        "transport": as_columns(TRANSPORT, transport),
+        "operators": as_columns(OPERATORS, operators),
     }
 
 
@@ -146,12 +143,7 @@ def module_calls(roots: list[Any], own_code: OwnCode) -> dict[str, list[Any]]:
         if node.tag.name in _PYTHON_CALLS and (path := own_code.module_of(node)):
             calls.append((path, node.start_time_ns, node.end_time_ns))
         stack.extend(node.children)
-    return _columns(calls, ("path", "start_ns", "end_ns"))
-
-
-def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {name: list(values) for name, values in zip(names, columns, strict=True)}
+    return as_columns(MODULE_CALLS, calls)
 
 
 def quiet_kineto(environ: Any) -> None:

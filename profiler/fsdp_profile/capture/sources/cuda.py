@@ -10,8 +10,7 @@ from typing import Any
 
 from fsdp_profile.capture.sources.cpu import module_calls
 from fsdp_profile.capture.user_code import OwnCode
-
-_EVENT_COLUMNS = ("action", "address", "size_bytes", "stream", "time_us")
+from fsdp_profile.core.capture_log import BLOCK_FIELDS, CUDA_EVENTS, SEGMENT_FIELDS, SITE, as_columns
 
 
 class CudaHistory:
@@ -53,14 +52,7 @@ class CudaHistory:
                 {
                     "device": device,
                     "ring_was_full": len(trace) >= self._max_entries,
-                    "events": {
-                        "action": [e.get("action", "") for e in fresh],
-                        "addr": [e.get("addr", e.get("device_free", 0)) for e in fresh],
-                        "size": [e.get("size", 0) for e in fresh],
-                        "stream": [e.get("stream", 0) for e in fresh],
-                        "time_us": [e.get("time_us", 0) for e in fresh],
-                        **self._sites(fresh),
-                    },
+                    "events": {**as_columns(CUDA_EVENTS, map(_event, fresh)), **self._sites(fresh)},
                     "segments": [_segment(s) for s in snapshot["segments"] if s.get("device") == device],
                 }
             )
@@ -68,7 +60,7 @@ class CudaHistory:
 
     def _sites(self, events: list[dict[str, Any]]) -> dict[str, list[str]]:
         own = self._own_code
-        return {} if own is None else {"site": [own.line_of_frames(e.get("frames") or []) for e in events]}
+        return {} if own is None else {SITE: [own.line_of_frames(e.get("frames") or []) for e in events]}
 
     def stop(self) -> None:
         """End the history (the script's own recording, if any, ends with it: there is only one)."""
@@ -109,9 +101,12 @@ class CudaTrace:
         return module_calls(profiler.profiler.kineto_results.experimental_event_tree(), self._own_code)
 
 
+def _event(event: dict[str, Any]) -> tuple[Any, ...]:
+    """A row of CUDA_EVENTS; an out-of-memory event has no address but the device's free bytes."""
+    address = event.get("addr", event.get("device_free", 0))
+    return event.get("action", ""), address, event.get("size", 0), event.get("stream", 0), event.get("time_us", 0)
+
+
 def _segment(segment: dict[str, Any]) -> dict[str, Any]:
-    keys = ("device", "address", "total_size", "stream", "segment_type", "segment_pool_id", "is_expandable")
-    blocks = [
-        {key: b.get(key) for key in ("address", "size", "requested_size", "state")} for b in segment.get("blocks", [])
-    ]
-    return {**{key: segment.get(key) for key in keys}, "blocks": blocks}
+    blocks = [{field: block.get(field) for field in BLOCK_FIELDS} for block in segment.get("blocks", [])]
+    return {**{field: segment.get(field) for field in SEGMENT_FIELDS}, "blocks": blocks}

@@ -12,8 +12,9 @@ from typing import Any
 from fsdp_profile.capture.recorder import now
 from fsdp_profile.capture.units import dtype_text
 from fsdp_profile.capture.wrappers.base import Original, UnitHooks
+from fsdp_profile.core.capture_log import BUCKET_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import BUCKET_REGION, NO_UNIT, Phase, UnitKind
+from fsdp_profile.core.schema import NO_UNIT, Phase, UnitKind
 
 MODULES = ("torch.nn.parallel.distributed",)
 

@@ -8,8 +8,9 @@ from typing import Any
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
 from fsdp_profile.capture.wrappers.base import Original, UnitHooks
+from fsdp_profile.core.capture_log import GATHER_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import GATHER_REGION, NO_UNIT, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.schema import NO_UNIT, Phase, Prefetch, SpanKind, UnitKind
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)

@@ -11,12 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.capture_log import KINETO_TRACE, REGIONS, EndReason
 from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.core.errors import InputError, OutputError
 from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
 from fsdp_profile.ingest.kineto.reader import Trace
 from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
-from fsdp_profile.ingest.rank.attribution import REGIONS, Clock, Parts, attribute, make_clock
+from fsdp_profile.ingest.rank.attribution import Clock, Parts, attribute, make_clock
 from fsdp_profile.ingest.rank.capture_log import CaptureLog, read_capture_log
 from fsdp_profile.ingest.rank.communication import collective_columns, transport_ends_ns, with_handed_over
 from fsdp_profile.ingest.rank.cuda_ledger import device_history, ledger_of_history, ring_warnings
@@ -53,7 +54,7 @@ def read_rank(run_dir: Path, rank: int) -> tuple[CaptureLog, dict[str, pa.Table]
         InputError: the log holds nothing readable.
     """
     log = read_capture_log(layout.capture_log(run_dir, rank))
-    trace = _device_trace(layout.raw_dir(run_dir, rank) / "kineto.json", rank, log)
+    trace = _device_trace(layout.raw_dir(run_dir, rank) / KINETO_TRACE, rank, log)
     return log, rank_tables(log, device_trace=trace)
 
 
@@ -80,7 +81,7 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
             log.warnings.append(f"{name}: not written ({type(e).__name__}: {e}); please report this")
 
     history = device_history(log.cuda)
-    ledger = ledger_of_history(history, log.words, calls=log.module_calls) if history is not None else _ledger(log)
+    ledger = ledger_of_history(history, log.strings, calls=log.modules) if history is not None else _ledger(log)
     log.warnings += ring_warnings(log.cuda)
     last_ns = _last_ns(log, ledger)
     add("steps", lambda: _steps(log, clock, last_ns))
@@ -99,7 +100,7 @@ def rank_tables(log: CaptureLog, *, device_trace: Trace | None = None) -> dict[s
     if log.host_states:
         add("host_states", lambda: log.host_states)
     add("tags", lambda: _tags(log))
-    if log.losses["loss"]:
+    if log.losses.get("loss"):
         add("losses", lambda: _losses(log))
     if ledger is not None:
         found = ledger
@@ -121,7 +122,7 @@ def _ledger(log: CaptureLog) -> Ledger | None:
     if len(log.allocator["t_ns"]) == 0:
         return None
     events = {**log.allocator, "transport": with_handed_over(log)}
-    events = with_held(events, log.held)
+    events = with_held(events, log.preexisting)
     return pair_cpu_events(**events, transport_end_ns=transport_ends_ns(log), drops=log.drops, tags=log.tags)
 
 
@@ -144,7 +145,7 @@ def _steps(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
         for step, end in enumerate(clock.step_end_ns.tolist()):
             rows.append((step, begin, end, True))
             begin = _resumed_after(log, end)
-        ended_by_window = log.end is not None and log.end.get("reason") == "window ended"
+        ended_by_window = log.end is not None and log.end.get("reason") == EndReason.WINDOW_ENDED
         if begin < last_ns and not ended_by_window:
             rows.append((int(clock.steps(np.array([last_ns]))[0]), begin, last_ns, False))
     return {
@@ -222,7 +223,7 @@ def _distinct(names: list[str]) -> list[str]:
 
 
 def _unit_spans(log: CaptureLog, clock: Clock, collectives: pa.Table | None) -> dict[str, Any]:
-    vocabulary = log.words.list
+    vocabulary = log.strings.texts
     spans = log.spans
     kind = np.array([vocabulary[code] for code in spans["kind"]], object)
     keep = ~np.isin(kind.astype(str), REGIONS)
@@ -283,7 +284,7 @@ def _bucket_spans(log: CaptureLog, collectives: pa.Table | None) -> list[_Span]:
 def _kernels(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     operators = log.operators
     return {
-        "name": (operators["name"], log.words.list),
+        "name": (operators["name"], log.strings.texts),
         "start_ns": operators["start_ns"],
         "end_ns": operators["end_ns"],
         "stream": operators["thread"],
@@ -297,7 +298,7 @@ def _device_samples(log: CaptureLog) -> dict[str, Any]:
 
 def _tags(log: CaptureLog) -> dict[str, Any]:
     tags = log.tags
-    text = {column: (tags[column], log.words.list) for column in ("category", "name")}
+    text = {column: (tags[column], log.strings.texts) for column in ("category", "name")}
     return {**tags, **text}
 
 
@@ -352,10 +353,10 @@ def _allocations(log: CaptureLog, ledger: Ledger, clock: Clock) -> dict[str, Any
         "category": (parts.category, [category.value for category in CATEGORIES]),
         "basis": (parts.basis, [basis.value for basis in Basis]),
         "unit": parts.unit,
-        "name": (parts.name, log.words.list),
-        "operator": (blocks.operator[block], log.words.list),
-        "site": (blocks.site[block], log.words.list),
-        "module": (blocks.module[block], log.words.list),
+        "name": (parts.name, log.strings.texts),
+        "operator": (blocks.operator[block], log.strings.texts),
+        "site": (blocks.site[block], log.strings.texts),
+        "module": (blocks.module[block], log.strings.texts),
         "step": clock.steps(blocks.start_ns[block]),
         "phase": _coded(clock, blocks.start_ns[block]),
         "stream": blocks.stream[block],

@@ -17,7 +17,7 @@ from fsdp_profile.core.errors import InputError
 from fsdp_profile.ingest.snapshot import tables as tables
 from fsdp_profile.ingest.snapshot.columns import (
     EventColumns,
-    Words,
+    Numbering,
     event_columns,
     int_column,
     not_a_snapshot,
@@ -171,7 +171,7 @@ def _device_history(
     *,
     divisions: Int64s | None,
 ) -> DeviceHistory:
-    stacks, pools = Stacks(), Words()
+    stacks, pools = Stacks(), Numbering()
     events = event_columns(trace, stacks=stacks, pools=pools)
     held = segment_columns(segments or (), stacks=stacks, pools=pools, known=segments is not None)
     lives = replay_blocks(events.kind, events.address, events.size_bytes, held.blocks, divisions=divisions)
