@@ -11,6 +11,7 @@ import sys
 import time
 import weakref
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,12 @@ from fsdp_profile.capture.sources.host_states import host_states
 from fsdp_profile.capture.steps import StepTracker
 from fsdp_profile.capture.units import UnitRegistry
 from fsdp_profile.capture.user_code import OwnCode
-from fsdp_profile.capture.wrappers import fsdp1, fsdp2
-from fsdp_profile.capture.wrappers.ddp import DdpHooks
-from fsdp_profile.capture.wrappers.fsdp1 import Fsdp1Hooks
-from fsdp_profile.capture.wrappers.fsdp2 import Fsdp2Hooks
+from fsdp_profile.capture.wrappers import WRAPPERS
 from fsdp_profile.capture.writer import RawWriter
 from fsdp_profile.core.capture_log import KINETO_TRACE, EndReason, Record, kineto_step_trace
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import Phase
+from fsdp_profile.core.units import UnitDescription
 
 
 class Session:
@@ -62,15 +61,12 @@ class Session:
         self.tracker = StepTracker(self._step_ended)
         self.writer = RawWriter(run_dir, rank)
         hooks: dict[str, Any] = {"on_root": self._root_seen, "on_forward": self._forward_begins}
-        self.fsdp1 = Fsdp1Hooks(self.patcher, self.recorder, self.units, **hooks)
-        self.fsdp2 = Fsdp2Hooks(self.patcher, self.recorder, self.units, **hooks)
-        self.ddp = DdpHooks(self.patcher, self.recorder, self.units, **hooks)
+        self.wrappers = [wrapper(self.patcher, self.recorder, self.units, **hooks) for wrapper in WRAPPERS]
         self.loop = LoopHooks(
             self.patcher,
             self.recorder,
             self.tracker,
-            tag_grads=self.ddp.tag_grads,
-            after_backward=self.ddp.tag_waiting_grads,
+            wrappers=self.wrappers,
             when_quiet=self._close_window,
             first_step=self._optimizer_seen,
         )
@@ -90,7 +86,7 @@ class Session:
         self._part = 0
         """Of the step under way: how often it was written before its end."""
         self._rss_at_flush = 0
-        self._described: dict[int, dict[str, Any]] = {}
+        self._described: dict[int, UnitDescription] = {}
         self._is_over = False
         self._is_closing = False
         self._pid = os.getpid()
@@ -174,7 +170,8 @@ class Session:
         self._roots.add(module)
         if self.own_code is not None:
             self.own_code.add_modules(module)
-        self.writer.write(Record.MODEL, describe_model(module, self.units))
+        flat = [param for wrapper in self.wrappers for param in wrapper.flat_parameters(module)]
+        self.writer.write(Record.MODEL, describe_model(module, flat))
 
     def _optimizer_seen(self, optimizer: Any) -> None:
         """The first step of an optimizer: which of its parameters no wrapped model has."""
@@ -354,23 +351,12 @@ class Session:
         return {}
 
     def _describe_units(self) -> None:
-        rows = []
-        for unit, owner in self.units.owners():
-            if hasattr(owner, "fsdp_params"):
-                row = fsdp2.describe(owner, self.units.names.get(unit))
-            else:
-                row = fsdp1.describe(
-                    owner,
-                    self.units.names.get(unit),
-                    replicas=self.fsdp1.replicas.get(unit, 1),
-                    is_root=unit in self.fsdp1.roots,
-                )
-            rows.append({"unit": unit, **row})
-        rows += self.ddp.describe_buckets()
-        changed = [row for row in rows if self._described.get(row["unit"]) != row]
+        """Write the units that are new or have changed since they were last described."""
+        found = {unit: row for wrapper in self.wrappers for unit, row in wrapper.describe().items()}
+        changed = {unit: row for unit, row in found.items() if self._described.get(unit) != row}
         if changed:
-            self.writer.write(Record.UNITS, {"units": changed})
-            self._described.update({row["unit"]: row for row in changed})
+            self.writer.write(Record.UNITS, {"units": [{"unit": unit, **asdict(row)} for unit, row in changed.items()]})
+            self._described.update(changed)
 
     def _use_nvml_device(self) -> None:
         import torch

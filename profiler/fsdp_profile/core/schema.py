@@ -47,6 +47,11 @@ class Phase(Word):
 class UnitKind(Word):
     """What gathers and reduces together."""
 
+    @property
+    def label(self) -> str:
+        """What people read: the name as PyTorch writes it."""
+        return "DDP bucket" if self is UnitKind.DDP_BUCKET else str(self.value)
+
     FSDP1 = "FSDP1"
     """One `FlatParamHandle` of FullyShardedDataParallel."""
     FSDP2 = "FSDP2"

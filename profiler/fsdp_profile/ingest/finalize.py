@@ -22,10 +22,10 @@ from fsdp_profile.core import layout
 from fsdp_profile.core.capture_log import KINETO_TRACES, EndReason
 from fsdp_profile.core.errors import FsdpProfileError, OutputError
 from fsdp_profile.core.schema import Ending
+from fsdp_profile.core.units import find_strategy
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt, write_manifest
 from fsdp_profile.ingest.rank.capture_log import CaptureLog
 from fsdp_profile.ingest.rank.convert import convert_rank, read_rank
-from fsdp_profile.ingest.strategy import find_strategy
 
 NOBODY_JOINED: Final = "nothing distributed was seen: no process joined a process group"
 MIN_SILENT_S: Final = 60.0  # a log that was written to more recently may still grow

@@ -3,36 +3,32 @@
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsdp_profile.capture.recorder import Recorder, nbytes, parts
-from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.capture.units import clean_name, dtype_text
+from fsdp_profile.capture.wrappers.base import FlatParameter
 from fsdp_profile.core.capture_log import PREEXISTING_BLOCKS, as_columns
 from fsdp_profile.core.categories import Category
 
 
-def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
+def describe_model(module: Any, flat_parameters: Sequence[FlatParameter]) -> dict[str, Any]:
     """Name, elements, bytes and dtypes of the parameters, unsharded and without padding.
 
-    FSDP1's flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size,
-    quantised ones by what they are kept in.
+    Flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size, quantised ones
+    by what they are kept in.
     """
     dtypes: Counter[str] = Counter()
     numel = trainable = count = size = 0
     flat: set[int] = set()
-    for _, owner in units.owners():
-        flat_param = getattr(owner, "flat_param", None)
-        if flat_param is None or not _belongs(owner, module):
-            continue
-        elements = sum(shape.numel() for shape in flat_param._shapes)
-        kept = getattr(flat_param, "_local_shard", flat_param)
-        numel += elements
-        count += len(flat_param._shapes)
-        size += elements * kept.element_size()
-        trainable += elements if flat_param.requires_grad else 0
-        dtypes[dtype_text(kept.dtype)] += elements
-        flat.update(id(p) for p in (flat_param, *(flat_param._params or ())))
+    for param in flat_parameters:
+        numel += param.numel
+        count += param.num_params
+        size += param.numel * param.itemsize
+        trainable += param.trainable_numel
+        dtypes[param.dtype] += param.numel
+        flat |= param.ids
     for param in module.parameters():
         if id(param) in flat:
             continue
@@ -104,10 +100,6 @@ def _live_tensors() -> Iterator[Any]:
             is_tensor[kind] = issubclass(kind, torch.Tensor) and kind.__name__ != "FakeTensor"
         if is_tensor[kind]:
             yield value
-
-
-def _belongs(handle: Any, module: Any) -> bool:
-    return any(getattr(m, "_handle", None) is handle for m in module.modules())
 
 
 def describe_optimizer(optimizer: Any, roots: list[Any]) -> dict[str, Any]:

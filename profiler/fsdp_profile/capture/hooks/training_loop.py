@@ -6,12 +6,13 @@ the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.capture.wrappers.base import Wrapper
 from fsdp_profile.core.capture_log import RECOMPUTE_REGION
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import NO_UNIT, Phase
@@ -30,16 +31,14 @@ class LoopHooks:
         recorder: Recorder,
         tracker: StepTracker,
         *,
-        tag_grads: Callable[[], None],
-        after_backward: Callable[[], None],
+        wrappers: Sequence[Wrapper],
         when_quiet: Callable[[], None],
         first_step: Callable[[Any], None],
     ) -> None:
         self._patcher = patcher
         self._recorder = recorder
         self._tracker = tracker
-        self._tag_grads = tag_grads
-        self._after_backward = after_backward
+        self._wrappers = wrappers
         self._when_quiet = when_quiet
         self._first_step = first_step
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -121,7 +120,8 @@ class LoopHooks:
             finally:
                 if before is not Phase.BACKWARD and self._recorder.enabled:
                     with self._patcher.guarded("gradients that wait"):
-                        self._after_backward()
+                        for wrapper in self._wrappers:
+                            wrapper.backward_ended()
                 is_closure = self._tracker.depth > 0 and before is not Phase.BACKWARD
                 self._closure_ran = self._closure_ran or is_closure
                 outside = Phase.OPTIMIZER if is_closure else Phase.OTHER
@@ -191,7 +191,8 @@ class LoopHooks:
             self._recorder.enter_phase(Phase.OPTIMIZER)
 
     def _tag_grads_of(self, optimizer: Any) -> None:
-        self._tag_grads()
+        for wrapper in self._wrappers:
+            wrapper.tag_grads()
         for group in optimizer.param_groups:
             for param in group["params"]:
                 if param.grad is not None:

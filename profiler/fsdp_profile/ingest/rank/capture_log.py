@@ -21,7 +21,7 @@ from fsdp_profile.core.capture_log import (
     Type,
 )
 from fsdp_profile.core.errors import InputError
-from fsdp_profile.core.schema import UnitKind
+from fsdp_profile.core.units import is_bucket
 
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Array]
@@ -195,7 +195,7 @@ class _Reader:
             self._began_ns.append(int(chunk["began_ns"]))
         self._step_ends += chunk["steps"]
         log.so_far.update(chunk.get("receipt", {}))
-        log.buckets[step] = [unit for unit in log.units.values() if unit["kind"] == UnitKind.DDP_BUCKET.value]
+        log.buckets[step] = [unit for unit in log.units.values() if is_bucket(unit["kind"])]
         for name, table in HOOK_TABLES.items():
             self._parts[name].append(self._decode(name, table, chunk[name]))
         spans = self._parts["spans"][-1]

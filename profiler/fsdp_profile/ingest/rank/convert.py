@@ -14,7 +14,8 @@ from fsdp_profile.core import layout
 from fsdp_profile.core.capture_log import KINETO_TRACE, REGIONS, EndReason
 from fsdp_profile.core.categories import CATEGORIES
 from fsdp_profile.core.errors import InputError, OutputError
-from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, TEARDOWN_STEP, Basis, Phase, SpanKind, UnitKind
+from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, TABLES, TEARDOWN_STEP, Basis, Phase, SpanKind
+from fsdp_profile.core.units import is_bucket
 from fsdp_profile.ingest.kineto.reader import Trace
 from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
 from fsdp_profile.ingest.rank.attribution import Clock, Parts, attribute, make_clock
@@ -197,17 +198,12 @@ def _phases(log: CaptureLog, clock: Clock, last_ns: int) -> dict[str, Any]:
     }
 
 
-_UNIT_FIELDS = (
-    "name", "kind", "numel", "num_params", "sharded_bytes", "unsharded_bytes", "dtype", "compute_dtype", "shard_size",
-    "replicate_size", "reshard_after_forward", "sharding",
-)  # fmt: skip
-
-
 def _units(log: CaptureLog) -> dict[str, Any]:
     rows = [log.units[unit] for unit in sorted(log.units)]
-    columns: dict[str, Any] = {field: [row[field] for row in rows] for field in _UNIT_FIELDS}
+    described = [column.name for column in TABLES["units"] if column.name not in ("unit", "trainable_numel")]
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in described}
     columns["name"] = _distinct([row["name"] for row in rows])
-    if any("trainable_numel" in row for row in rows):
+    if any(row.get("trainable_numel") is not None for row in rows):
         columns["trainable_numel"] = [row.get("trainable_numel") for row in rows]
     return {"unit": sorted(log.units), **columns}
 
@@ -271,7 +267,7 @@ def _unsharded_spans(rows: list[_Span]) -> list[_Span]:
 
 def _bucket_spans(log: CaptureLog, collectives: pa.Table | None) -> list[_Span]:
     """All-reduces of DDP's buckets: the reducer has no hook, so they come from the collectives."""
-    buckets = {unit for unit, row in log.units.items() if row["kind"] == UnitKind.DDP_BUCKET.value}
+    buckets = {unit for unit, row in log.units.items() if is_bucket(row["kind"])}
     if collectives is None or not buckets:
         return []
     return [

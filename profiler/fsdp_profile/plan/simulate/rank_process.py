@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from fsdp_profile.capture.options import Options
-from fsdp_profile.capture.process.arm import _hook_imports
+from fsdp_profile.capture.process.arm import hook_imports
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.session import Session
 from fsdp_profile.capture.user_code import OwnCode
@@ -93,7 +93,7 @@ def main(config_text: str, script: list[str]) -> int:
         if fake
         else Session(run_dir, 0, options, recorder=_GroupRecorder())
     )
-    _hook_imports(session)
+    hook_imports(session)
     own_code = OwnCode()
     result: dict[str, Any] = {"failure": None, "made_up": {}}
     with contextlib.ExitStack() as stack:

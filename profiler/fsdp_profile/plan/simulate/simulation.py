@@ -27,9 +27,9 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, MissingExtraError, SimulationError, UsageError
 from fsdp_profile.core.layout import claim_run_dir
+from fsdp_profile.core.units import find_strategy
 from fsdp_profile.ingest.finalize import finalize
 from fsdp_profile.ingest.manifest import Manifest, write_manifest
-from fsdp_profile.ingest.strategy import find_strategy
 from fsdp_profile.plan.formulas.costs import Basis, PlanRow
 from fsdp_profile.plan.formulas.strategies import SIMULATED, Layout, World, wrapped_as
 from fsdp_profile.plan.measured import layout_of, most_of_states
@@ -193,8 +193,7 @@ def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: 
         script_args=list(script[1:]),
     )
     made = finalize(folder, started, exit_codes={0: 0}, world_size=1)
-    rows = [{**row, "kind": row["kind"]} for row in _unit_rows(folder)]
-    _, detail = find_strategy(rows, world.size)
+    _, detail = find_strategy(_unit_rows(folder), world.size)
     warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times mean nothing"
     manifest = msgspec.structs.replace(
         made,

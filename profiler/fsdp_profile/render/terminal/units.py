@@ -9,7 +9,7 @@ from rich.text import Text
 from fsdp_profile.analysis.units.in_flight import InFlight
 from fsdp_profile.analysis.units.summaries import UnitSummary
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
-from fsdp_profile.core.schema import UnitKind
+from fsdp_profile.core.units import is_bucket
 from fsdp_profile.render.terminal.palette import QUIET
 from fsdp_profile.render.terminal.parts import Field, Grid, Name, heading, note
 
@@ -103,7 +103,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _gathers(units: Sequence[UnitSummary]) -> bool:
-    return any(u.kind != UnitKind.DDP_BUCKET for u in units)
+    return any(not is_bucket(u.kind) for u in units)
 
 
 def _summed(values: Sequence[int | None]) -> list[int | None]:
