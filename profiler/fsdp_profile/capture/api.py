@@ -27,7 +27,7 @@ class Recording:
         """
         if not self._session.tracker.is_by_hand:
             raise UsageError("step(): optimizers tell the steps; enter profile(by_hand=True) to tell them yourself")
-        self._session.step_told()
+        self._session.end_step()
 
 
 @contextmanager

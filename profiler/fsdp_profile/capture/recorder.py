@@ -138,7 +138,7 @@ class Recorder:
     def is_quiet(self) -> bool:
         """No record_function open on this thread, no asynchronous collective under way.
 
-        See [Note: Never stop inside a record_function] in cpu_window.
+        See [Note: Never stop inside a record_function] in sources.cpu.
         """
         self.pending_works = [work for work in self.pending_works if not work.is_completed()]
         is_open = bool(getattr(self.local, "record_function_depth", 0))

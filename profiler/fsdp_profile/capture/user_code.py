@@ -24,7 +24,7 @@ _FOREIGN: Final = tuple(
 )
 
 
-class OwnCode:
+class UserCode:
     """Tells own files, and names their lines; files are looked at once."""
 
     def __init__(self) -> None:

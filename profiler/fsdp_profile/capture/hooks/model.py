@@ -1,4 +1,4 @@
-"""What model was trained, as its parameters say, and what else is held; read once, at the first forward."""
+"""The model that is trained and the tensors that are alive when training begins; read once, at the first forward."""
 
 import contextlib
 import gc
@@ -49,7 +49,7 @@ def describe_model(module: Any, flat_parameters: Sequence[FlatParameter]) -> dic
     }
 
 
-def tag_kept(module: Any, recorder: Recorder) -> None:
+def tag_root(module: Any, recorder: Recorder) -> None:
     """Tag what a root module keeps: its buffers, and its parameters, those outside of every unit included.
 
     Nothing is gathered before a root's first forward, so what its parameters hold now is what this rank keeps.
@@ -60,11 +60,11 @@ def tag_kept(module: Any, recorder: Recorder) -> None:
         recorder.tag(param, Category.PARAM, name=clean_name(name))
 
 
-def tag_held(recorder: Recorder) -> None:
-    """Tag, weakly, every tensor that the script holds when training begins, whatever it made it for.
+def tag_live_tensors(recorder: Recorder) -> None:
+    """Tag, weakly, every tensor that is alive when training begins.
 
-    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any;
-    the rest is the script's own: data, tables, averages. Any other tag of the same storage counts more.
+    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any
+    other; the rest is data of the script. Any other tag of the same storage overrides these.
     """
     import torch
 
@@ -74,10 +74,10 @@ def tag_held(recorder: Recorder) -> None:
         recorder.tag(value, category, name="held by the script", weak=True)
 
 
-def held_storages() -> dict[str, list[int]]:
-    """Addresses and sizes of what live tensors hold of the CPU's allocator, each once.
+def preexisting_blocks() -> dict[str, list[int]]:
+    """Blocks of the CPU's allocator that live tensors use, each once: the columns of capture_log.PREEXISTING_BLOCKS.
 
-    What torch did not allocate (numpy's arrays, mapped files, shared memory) cannot be resized.
+    Storages that torch did not allocate (numpy arrays, mapped files, shared memory) cannot be resized and are left out.
     """
     sizes: dict[int, int] = {}
     for tensor in _live_tensors():
@@ -87,6 +87,18 @@ def held_storages() -> dict[str, list[int]]:
                 if part.device.type == "cpu" and storage.resizable() and storage.nbytes():
                     sizes[storage.data_ptr()] = storage.nbytes()
     return as_columns(PREEXISTING_BLOCKS, sizes.items())
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Tensors in nested lists, tuples and dicts, to a depth of 4."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif depth < 4 and isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item, depth + 1)
+    elif depth < 4 and isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item, depth + 1)
 
 
 def _live_tensors() -> Iterator[Any]:

@@ -86,7 +86,7 @@ def hook_imports(session: Session) -> None:
     imports.when("torch._dynamo.trace_rules", lambda module: module.add("fsdp_profile"))
     imports.when("torch", session.torch_imported)
     if session.options.strategy:
-        install.install(imports, parse_target(session.options.strategy), session.tell_rewrap)
+        install.install(imports, parse_target(session.options.strategy), session.note_rewrap)
 
 
 def _install_wrapper(wrapper: Wrapper, name: str, _module: ModuleType) -> None:

@@ -40,7 +40,7 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
     original = PContext.close
 
     def close(context: Any, *args: Any, **kwargs: Any) -> None:
-        wait_for_last_words(run_dir, grace_s=grace_s, num_killed=_num_killed(context))
+        wait_for_failure_flush(run_dir, grace_s=grace_s, num_killed=_num_killed(context))
         original(context, *args, **kwargs)
 
     PContext.close = close  # type: ignore[method-assign, assignment]
@@ -50,7 +50,7 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
         PContext.close = original  # type: ignore[method-assign]
 
 
-def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -> bool:
+def wait_for_failure_flush(run_dir: Path, *, grace_s: float, num_killed: int = 0) -> bool:
     """Wait until every rank's log has its end, if one ran out of memory or was killed; whether it waited at all.
 
     A killed rank writes no end.

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
 from fsdp_profile.core.capture_log import ALLOCATOR, MODULE_CALLS, OPERATORS, TRANSPORT, as_columns
 
 _TRANSPORT_PREFIXES = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
@@ -28,8 +28,8 @@ _FUNCTIONAL_PREFIX = "_c10d_functional::"
 class CpuWindow:
     """One profiler at a time. Errors propagate to the session, which switches the source off."""
 
-    def __init__(self, *, own_code: OwnCode | None = None) -> None:
-        self._own_code = own_code
+    def __init__(self, *, user_code: UserCode | None = None) -> None:
+        self._user_code = user_code
         self._profiler: Any = None
         self._is_paused = False
         self.is_starting = False
@@ -45,7 +45,7 @@ class CpuWindow:
         from torch.profiler import ProfilerActivity, profile
 
         self._profiler = profile(
-            activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=self._own_code is not None
+            activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=self._user_code is not None
         )
         self.is_starting = True
         try:
@@ -62,7 +62,7 @@ class CpuWindow:
             profiler.stop()
             if trace is not None:
                 profiler.export_chrome_trace(str(trace))
-            return event_columns(profiler.profiler.kineto_results.experimental_event_tree(), own_code=self._own_code)
+            return event_columns(profiler.profiler.kineto_results.experimental_event_tree(), user_code=self._user_code)
         finally:
             _release(profiler)
             if was_enabled:
@@ -87,7 +87,7 @@ def _release(profiler: Any) -> None:
     profiler.profiler = None
 
 
-def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[str, Any]:
+def event_columns(roots: list[Any], *, user_code: UserCode | None = None) -> dict[str, Any]:
     """Columns of Kineto's experimental event tree (torch._C._profiler._ProfilerEvent, the same in 2.4 .. 2.15).
 
     These are capture_log.CPU_TABLES and their `words`. The operator of an allocator event is the innermost one, or the
@@ -108,7 +108,7 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
             sizes = (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated)
             allocator.append((*sizes, operator, carrier, site, module))
         elif kind in _PYTHON_CALLS:
-            line, path = (own_code.line_of(node), own_code.module_of(node)) if own_code is not None else ("", "")
+            line, path = (user_code.line_of(node), user_code.module_of(node)) if user_code is not None else ("", "")
             site = words.setdefault(line, len(words)) if line else site
             module = words.setdefault(path, len(words)) if path else module
         else:
@@ -134,13 +134,13 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
     }
 
 
-def module_calls(roots: list[Any], own_code: OwnCode) -> dict[str, list[Any]]:
+def module_calls(roots: list[Any], user_code: UserCode) -> dict[str, list[Any]]:
     """Columns path, start_ns, end_ns of the calls of known modules in Kineto's event tree, in no order."""
     calls = []
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node.tag.name in _PYTHON_CALLS and (path := own_code.module_of(node)):
+        if node.tag.name in _PYTHON_CALLS and (path := user_code.module_of(node)):
             calls.append((path, node.start_time_ns, node.end_time_ns))
         stack.extend(node.children)
     return as_columns(MODULE_CALLS, calls)

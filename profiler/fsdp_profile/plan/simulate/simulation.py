@@ -54,7 +54,7 @@ class Simulation:
     """Over the simulated steps."""
     states: dict[Category, int]
     """The most that each kept category held."""
-    made_up: dict[str, int]
+    placeholder_reads: dict[str, int]
     """Source line -> how often it read a value that nobody computed, and got zero."""
     note: str
     """Why not all of the steps were simulated; '' when all were."""
@@ -106,7 +106,8 @@ def simulate(
     note = f"simulated to step {result['steps']} only: {_at(failure)}" if failure else ""
     return Simulation(
         run=run, layout=layout, world=world, peak=found, states=most_of_states(run, rank=0),
-        made_up=result["made_up"], note=note, fake_tensors=fake_tensors, cuda_as_cpu=bool(result["cuda_as_cpu"]),
+        placeholder_reads=result["placeholder_reads"], note=note, fake_tensors=fake_tensors,
+        cuda_as_cpu=bool(result["cuda_as_cpu"]),
     )  # fmt: skip
 
 
