@@ -292,7 +292,7 @@ class Session:
         self._is_over = True
         self.windows.sampler.stop()
         if self.windows.cpu is not None and not self.recorder.is_quiet():
-            self.patcher.lose(f"allocator events of step {self.recorder.step}", "a collective was still under way")
+            self.patcher.lose(f"allocator events of step {self.recorder.step}", "a collective was still in flight")
             self.windows.cpu = None
         self._flush(self.recorder.step - (reason is EndReason.WINDOW_ENDED), is_last=True)
         self.recorder.enabled = False

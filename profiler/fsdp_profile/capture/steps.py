@@ -24,16 +24,16 @@ Boundary = Callable[[int], None]
 
 
 class StepTracker:
-    """Watches optimizers and calls back at every step's end."""
+    """Watches optimizers and calls back at the end of every step."""
 
     def __init__(self, on_boundary: Boundary) -> None:
         self._on_boundary = on_boundary
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._last: weakref.ref[Any] | None = None
         self.depth = 0
-        """Optimizer steps under way, one inside another."""
+        """Optimizer steps that are running, one inside another."""
         self.is_by_hand = False
-        """The script says itself where its steps end: optimizers do not count."""
+        """The script ends its steps itself: optimizers do not."""
         self._cycle_known = False
         self._cycle: dict[int, weakref.ref[Any]] = {}
         self._seen: dict[int, weakref.ref[Any]] = {}
@@ -81,7 +81,7 @@ class StepTracker:
 
     @property
     def optimizers(self) -> list[Any]:
-        """Those that are alive."""
+        """The optimizers that are alive."""
         return list(self._optimizers)
 
     @property

@@ -102,7 +102,7 @@ class Windows:
         return fields
 
     def resume(self) -> None:
-        """Record on after a flush."""
+        """Continue to record after a flush."""
         with self._switching_off():
             if self.cpu is not None:
                 self.cpu.start()

@@ -1,6 +1,6 @@
 """Append what was recorded to the rank's log: one JSON line per chunk, written at step boundaries.
 
-What stands in the file survives a SIGKILL of the process; a line cut short by it is dropped by the reader.
+Lines that were written survive a SIGKILL of the process; the reader drops a line that was cut short.
 """
 
 import json

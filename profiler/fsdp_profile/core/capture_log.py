@@ -123,7 +123,7 @@ CALLS: Final[Table] = {
 PHASES: Final[Table] = {"t_ns": Type.INT, "phase": Type.TEXT}
 """Phases, by the time each begins."""
 DROPS: Final[Table] = {"t_ns": Type.INT, "address": Type.ADDRESS}
-"""When a tensor given to a collective died; see [Note: Frees nobody reported] in pairing."""
+"""When a tensor given to a collective died; see [Note: Unreported frees] in pairing."""
 
 HOOK_TABLES: Final = {"tags": TAGS, "spans": SPANS, "calls": CALLS, "phases": PHASES, "drops": DROPS}
 """What the hooks append, by field of CHUNK. Times are unix nanoseconds."""

@@ -26,7 +26,7 @@ from fsdp_profile.ingest.rank.facts import RankFacts, facts_of, rank_record
 
 NOBODY_JOINED: Final = "nothing distributed was seen: no process joined a process group"
 MIN_SILENT_S: Final = 60.0  # a log that was written to more recently may still grow
-SILENT_S: Final = 3600.0  # a rank elsewhere that wrote nothing for so long is taken for dead
+SILENT_S: Final = 3600.0  # a rank on another host that wrote nothing for this long is taken as ended
 _POOL_FROM_BYTES = 64 << 20  # below this one process converts all ranks faster than workers start
 
 
@@ -43,7 +43,7 @@ def finalize(
         world_size: ranks of the job; None where only the ranks themselves know.
         is_foreign: another launcher waited for the ranks, so no exit code is known.
         write: write the tables; False only reads what was recorded.
-        progress: told (ranks done, ranks).
+        progress: called with (ranks done, ranks).
     """
     begin = time.perf_counter_ns()
     ranks = layout.ranks_in(run_dir)
@@ -97,7 +97,7 @@ def _named(started: Manifest, path: Path) -> Manifest:
 
 
 def _other_runs(run_dir: Path) -> list[str]:
-    """What of the same launch lies beside a run."""
+    """Warnings that name the other runs of the same launch."""
     causes = {
         "the job was started again; each restart": layout.attempts_in(run_dir),
         "the script started several jobs; each further one": layout.jobs_in(run_dir),
@@ -110,7 +110,7 @@ def _other_runs(run_dir: Path) -> list[str]:
 
 
 def finish(run_dir: Path, started: Manifest) -> Manifest:
-    """Convert and complete a run whose ranks had another launcher, so that nobody waited for them; its manifest.
+    """Convert and complete a run whose ranks had another launcher; returns its manifest.
 
     The manifest stays unfinished while ranks may still run.
     """
@@ -122,7 +122,7 @@ def finish(run_dir: Path, started: Manifest) -> Manifest:
 
 
 def read_unfinished(run_dir: Path, started: Manifest) -> Manifest:
-    """The manifest of such a run as far as its ranks recorded it. Nothing is written."""
+    """The manifest of a run that `finish` has not completed, as far as its ranks recorded it. Nothing is written."""
     return _finished(run_dir, started, write=False)
 
 
@@ -149,7 +149,7 @@ def convert_run(run_dir: Path, manifest: Manifest) -> None:
         finish(run_dir, manifest)
         return
     for rank in _ranks_without_tables(run_dir):
-        with contextlib.suppress(FsdpProfileError):  # whoever reads the run is told what is wrong with it
+        with contextlib.suppress(FsdpProfileError):  # reading the run reports what is wrong with it
             convert_rank(run_dir, rank)
 
 
@@ -165,9 +165,9 @@ def _ranks_without_tables(run_dir: Path) -> list[int]:
 
 
 def _may_run(run_dir: Path, record: RankRecord) -> bool:
-    """Whether a rank that wrote no end may still run: here its process tells, elsewhere how long its log is silent.
+    """Whether a rank that wrote no closing record may still run.
 
-    Of a rank that left nothing here yet, the manifest's age tells.
+    On this host its process decides, on others how long ago its log was written; without a log, the manifest's age.
     """
     if record.ending is not Ending.UNKNOWN:
         return False

@@ -10,7 +10,7 @@ from fsdp_profile.core.units import find_strategy
 from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt
 from fsdp_profile.ingest.rank.facts import RankFacts
 
-MIN_STEPS: Final = 3  # fewer have no median worth the name
+MIN_STEPS: Final = 3  # fewer have no meaningful median
 
 
 def make_receipt(run_dir: Path, facts: list[RankFacts], convert_ns: int) -> Receipt:
@@ -113,11 +113,11 @@ def _warnings(facts: list[RankFacts], world_size: int, exit_codes: dict[int, int
             why = "its log has no end (os._exit, os.exec or a full disk)" if has_exited else "its process was killed"
             found.append(f"rank {f.rank}: {why}; what it wrote up to step {f.num_steps} is kept")
     if not facts:
-        # Without exit codes nobody says that the ranks have ended.
+        # Without exit codes it is not known whether the ranks have ended.
         why = (
             "the script never imported torch, or did not start"
             if exit_codes
-            else "they may not have begun to write yet"
+            else "they may not have started to write yet"
         )
         found.append(f"none of the {world_size} ranks recorded anything: {why}")
     elif not any(f.units for f in facts):

@@ -39,7 +39,7 @@ class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     """The process's exit code; negative for a signal, as in subprocess."""
     message: str = ""
-    """One line: the exception, or the signal's name."""
+    """One line: the exception, or the signal."""
     num_steps: int = 0
     """Complete optimizer steps seen."""
 
@@ -60,7 +60,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     recorded_step_ns: int | None = None
     """Median time of a recorded step, the writing after it included; of all ranks, without the first two of each."""
     bare_step_ns: int | None = None
-    """The same of the steps after the window; null when fewer than MIN_STEPS were seen on either side."""
+    """Median time of a step after the window; null when fewer than MIN_STEPS were seen on either side."""
     num_bare_steps: int = 0
     """Steps behind `bare_step_ns`, over all ranks."""
 
@@ -99,7 +99,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_imported(self) -> bool:
-        """Others recorded it: what recording cost and how it ended are not known."""
+        """Another tool recorded it: what recording cost and how it ended are not known."""
         return "imported" in self.extra
 
 

@@ -1,4 +1,4 @@
-"""What a run tells a planner about its model: layout, units and sizes."""
+"""A run's layout, units and sizes, for the planner."""
 
 import re
 from collections import defaultdict
@@ -31,11 +31,11 @@ class Sizes:
     is_sharded: bool
     unsharded_bytes: int
     unit_bytes: int
-    """Of the largest unit but the root."""
+    """Bytes of the largest unit but the root."""
     root_bytes: int
-    """Of what is in no block."""
+    """Bytes of the parameters in no block."""
     num_units: int
-    """But the root."""
+    """Units without the root."""
     trained_bytes: int
     """All gradients, in the dtype they are kept in."""
     grad_itemsize: int

@@ -408,7 +408,7 @@ def test_a_script_records_itself_and_tells_its_steps(tmp_path: Path) -> None:
         0,
         [
             "profile(): there is no process group; enter it after torch.distributed.init_process_group",
-            "profile(): this process is recorded already; one recording a process",
+            "profile(): this process is already being recorded; a process has one recording",
             "torch.Size([4, 64])",
         ],
     ), done.stderr

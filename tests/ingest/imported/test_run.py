@@ -97,7 +97,7 @@ def test_a_list_without_rank_gets_one_by_order(kineto_cases, tmp_path):
     path = kineto_cases / "21-top-level-list-string-pids.json"
     run = imported(tmp_path, kineto_cases / "00-good-rank0.json", path)
     assert run.ranks == (0, 1)
-    assert f"rank 1: {path.name}: rank assumed: 1, by order; neither its content nor its name tells" in (
+    assert f"rank 1: {path.name}: rank assumed: 1, by order; neither its content nor its name has a rank" in (
         run.manifest.warnings
     )
     assert run.table("collectives", rank=1).num_rows == 0
@@ -373,7 +373,7 @@ def test_the_rank_that_the_user_tells_wins(kineto_cases, capsys, tmp_path):
     assert main(["import", str(path), "-o", str(folder), "--rank", "5"]) == 0
     run = load_run(folder)
     assert (run.ranks, run.manifest.world_size) == ((5,), 6)
-    assert f"rank 5: {path.name}: taken as rank 5, as told; the file says rank 1" in run.manifest.warnings
+    assert f"rank 5: {path.name}: taken as rank 5, as given; the file says rank 1" in run.manifest.warnings
     capsys.readouterr()
     two = [str(p) for p in pair(kineto_cases, "00-good")]
     assert main(["import", *two, "--rank", "5", "-o", str(tmp_path / "no")]) == 2

@@ -189,10 +189,10 @@ def test_15_without_distributed_info_the_rank_is_assumed(kineto_cases, tmp_path)
     assert nowhere.warnings == ["no rank in the file or its name; any rank shown for it is assumed"]
     given = read_trace(path, rank=3)
     assert (given.rank, given.rank_source) == (3, "given")
-    assert given.warnings == ["rank assumed: 3, as given; the content does not tell"]
+    assert given.warnings == ["rank assumed: 3, as given; its content has no rank"]
     named = read_trace(shutil.copy(path, tmp_path / "rank-5.pt.trace.json"))
     assert (named.rank, named.rank_source) == (5, "file name")
-    assert named.warnings == ["rank assumed: 5, from the file name; the content does not tell"]
+    assert named.warnings == ["rank assumed: 5, from the file name; its content has no rank"]
 
 
 def test_17_content_beats_file_name(kineto_cases):
@@ -222,7 +222,7 @@ def test_21_top_level_list_says_what_cannot_be_shown(kineto_cases):
     assert trace.warnings == [
         ARRAY_FORMAT,
         "us precision only: times are whole microseconds",
-        "no categories: kernels, collectives and steps cannot be told from other events",
+        "no categories: kernels, collectives and steps cannot be distinguished from other events",
     ]
 
 

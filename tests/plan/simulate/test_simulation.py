@@ -85,7 +85,7 @@ def test_states_of_every_layout_are_the_closed_forms(script: str, layout: Layout
 def test_a_simulated_run_says_that_it_is_one() -> None:
     manifest = simulated("train_ddp.py", 4, Layout.FSDP).run.manifest
     assert manifest.warnings[0] == (
-        "simulated, not measured: rank 0 of 4 alone, no data in its tensors; its times mean nothing"
+        "simulated, not measured: rank 0 of 4 alone, no data in its tensors; its times are not measurements"
     )
     assert manifest.sources["allocator events"] == "simulated: no data in its tensors"
     assert manifest.strategy_detail == "FSDP2 reshard_after_forward=True, 5 units, 4 ranks"

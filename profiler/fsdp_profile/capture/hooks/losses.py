@@ -1,7 +1,7 @@
 """The loss of every backward: what shows that a script trains the same under two strategies.
 
-[Note: A loss is read late] A hook keeps a reference to the scalar that backward was called on, a few bytes, and asks
-nothing of it. It is read when the step is written: on CUDA one step later, so that the host does not wait for the
+[Note: A loss is read late] A hook keeps a reference to the scalar that backward was called on, a few bytes, and
+does not read it. It is read when the step is written: on CUDA one step later, so that the host does not wait for the
 device inside the step; those of the last step when the recording ends.
 """
 
@@ -28,7 +28,7 @@ class LossHooks:
 
     def _backward(self, original: Any) -> Any:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            # With a gradient of its own it is no loss: a checkpoint's backward, a pipeline's stage.
+            # With a gradient given it is not a loss: a checkpoint's backward, a pipeline's stage.
             if self._recorder.enabled and grad_tensors is None:
                 with self._patcher.guarded("losses"):
                     one = tensors if hasattr(tensors, "numel") else tensors[0]
@@ -43,5 +43,5 @@ class LossHooks:
         ready = [(at, one) for at, one in self._kept if is_last or one.device.type == "cpu" or at < step]
         self._kept = self._kept[len(ready) :]
         values = [(at, float(one)) for at, one in ready]
-        # JSON has no word for NaN and infinity.
+        # JSON cannot represent NaN and infinity.
         return as_columns(LOSSES, [(at, value if math.isfinite(value) else None) for at, value in values])

@@ -1,7 +1,7 @@
 """Hooks on the training loop itself: backward, recomputation, optimizer steps, original parameters.
 
 All public names but `_recomputation_hook` and `CheckpointFunction` of torch.utils.checkpoint (torch 2.4 .. 2.15) and
-the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo treats that very function specially.
+the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo treats that function specially.
 """
 
 import functools
@@ -48,7 +48,7 @@ class LoopHooks:
         self._closure_ran = False
         """A backward ran inside Optimizer.step: its gradients were not there when the step began."""
         self._recomputing: list[tuple[int, int]] = []
-        """(start_ns, forwards open at its begin) of the recomputations under way, outermost first."""
+        """(start_ns, forwards open at its begin) of the recomputations that are running, outermost first."""
 
     def install(self) -> None:
         """Install once torch is imported."""
@@ -163,7 +163,7 @@ class LoopHooks:
     def _end_recomputations(self, outer: int) -> None:
         """End those begun inside the first `outer`, and the units' forwards in them.
 
-        Recomputation stops early, by an exception, once it has what backward wants: no post-forward runs then.
+        Recomputation stops early, by an exception, once backward has what it needs: no post-forward runs then.
         """
         while len(self._recomputing) > max(outer, 0):
             start_ns, num_open = self._recomputing.pop()
@@ -280,7 +280,7 @@ class LoopHooks:
         return update
 
     def _tag_scaler(self, scaler: Any) -> None:
-        """A GradScaler's `_scale` and `_growth_tracker` (torch 2.4 .. 2.15); untagged they pass for activations."""
+        """A GradScaler's `_scale` and `_growth_tracker` (torch 2.4 .. 2.15), which untagged count as activations."""
         for name in ("_scale", "_growth_tracker"):
             value = getattr(scaler, name, None)
             if value is not None:

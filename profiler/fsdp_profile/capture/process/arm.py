@@ -1,4 +1,4 @@
-"""Arm the capture in a rank's process: before the script's first line, or once the process turns out to be a rank."""
+"""Arm the capture in a rank's process: before the script's first line, or once it has joined a process group."""
 
 import os
 import sys
@@ -42,8 +42,8 @@ def arm() -> Session:
 def arm_late(run_dir: Path, options: Options) -> Session:
     """Record this process as the rank of its process group, which was just made.
 
-    What tensors hold by now is read once, on CPU. Names that the script itself took from torch's modules (`from
-    torch.distributed import all_reduce`) stay as they are.
+    On CPU, the blocks that tensors use by now are read once. Names that the script itself imported from torch (`from
+    torch.distributed import all_reduce`) are not wrapped.
 
     Raises:
         FileExistsError: the rank was recorded already.
@@ -57,7 +57,7 @@ def arm_late(run_dir: Path, options: Options) -> Session:
 
 
 def is_armed() -> bool:
-    """Whether this process is recorded, or was."""
+    """Whether this process is or was recorded."""
     return any(session.is_of_this_process for session in _armed)
 
 
@@ -111,7 +111,7 @@ def _watch_backend(session: Session, module: Any) -> None:
 
 
 def hide_own_frames() -> None:
-    """A traceback of the script shows the script's frames and torch's, as without us."""
+    """Remove our frames from the tracebacks that Python prints."""
     show = sys.excepthook
 
     def excepthook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:

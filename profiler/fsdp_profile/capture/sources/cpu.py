@@ -1,13 +1,13 @@
 """CPU: allocator events, operators and the transport's work, from torch.profiler, one chunk per flush.
 
-[Note: One chunk per step] The profiler is stopped and started again at every step boundary: what it held is then
+[Note: One chunk per step] The profiler is stopped and started again at every step boundary: its events are then
 written, so a killed process keeps its whole steps and memory stays bounded. The allocator's own total runs on
 over the gap (seen on 2.13), and in the gap only our code runs, with the garbage collector off.
 
 [Note: Never stop inside a record_function] A RecordFunction that began before a stop and ends after it writes into
 buffers the stop has freed and corrupts the heap (seen on 2.13: FSDP1's forward, Optimizer.step, both open
-record_functions). So a chunk ends only where none is open on this thread and no asynchronous collective is under
-way; otherwise the chunk goes on to the next boundary.
+record_functions). So a chunk ends only where none is open on this thread and no asynchronous collective is in
+flight; otherwise the chunk continues to the next boundary.
 
 Frees on other threads (gloo's workers) never reach the profiler; the allocator's total keeps counting them.
 """
@@ -33,7 +33,7 @@ class CpuWindow:
         self._profiler: Any = None
         self._is_paused = False
         self.is_starting = False
-        """True while our own profiler starts, which must not be taken for the script's."""
+        """True while our profiler starts, which must not be mistaken for the script's."""
 
     @property
     def is_running(self) -> bool:
@@ -69,7 +69,7 @@ class CpuWindow:
                 gc.enable()
 
     def pause(self) -> None:
-        """Record no more operators where this torch can pause (2.5 on); what is there stays until `stop`."""
+        """Record no more operators, where this torch can pause (2.5 on); recorded events are kept until `stop`."""
         toggle = getattr(self._profiler, "toggle_collection_dynamic", None)
         if toggle is None or self._is_paused:
             return

@@ -1,7 +1,7 @@
 """Samples of the device (NVML) and of the host process (resident memory), by a thread of its own.
 
-The thread only reads counters of the driver and of /proc; it never calls torch. `threading` does not know it: a script
-that joins all threads it can see must not wait for ours.
+The thread only reads counters of the driver and of /proc; it never calls torch. It is not registered with `threading`:
+a script that joins all threads must not wait for ours.
 """
 
 import _thread

@@ -1,6 +1,6 @@
 """Tables of one rank from a memory snapshot that others recorded, on the steps of its trace where there is one.
 
-A block's category is UNKNOWN unless it was allocated inside an annotation that tells: the snapshot's own, such as
+A block's category is UNKNOWN unless it was allocated inside an annotation that names it: the snapshot's own, such as
 `FSDP::all_gather (layers.0)`.
 """
 

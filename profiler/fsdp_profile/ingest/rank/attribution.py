@@ -1,8 +1,8 @@
-"""Allocations to categories and units, by what the hooks saw; the rest by region, then by lifetime.
+"""Assign allocations to categories and units: by tag, else by region, else by lifetime.
 
 [Note: How a block gets its category]
 1. TAG: a hook named its storage while it was alive. A tag counts back to the alloc; a later tag with another
-   category begins a new part of the block. Weak tags (a parameter as the script built it) give way to any other.
+   category begins a new part of the block. Any other tag overrides a weak one (a parameter as the script built it).
 2. REGION: allocated under a communication operator, or inside a unit's gather, copy-out or reduction.
 3. LIFETIME: by the phase of its alloc and of its free. Allocated in forward and alive after it: ACTIVATION, also
    in a recomputation during backward (named RECOMPUTED). Born and dead in one phase: TEMPORARY. Made between steps
@@ -288,7 +288,7 @@ def _recomputed_until(spans: Columns, vocabulary: list[str], t_ns: Array) -> Arr
 
 
 def _unit_in_backward(spans: Columns, vocabulary: list[str], t_ns: Array) -> Array:
-    """The unit whose backward is under way at each time: of several the one that began last, NO_UNIT if none."""
+    """The unit whose backward is running at each time: of several the one that began last, NO_UNIT if none."""
     start, end, unit = _of_kinds(spans, vocabulary, (SpanKind.BACKWARD.value,))
     found = np.full(len(t_ns), NO_UNIT, np.int64)
     for first, last, number in zip(start, end, unit, strict=True):

@@ -172,9 +172,9 @@ def _fill_buckets(log: CaptureLog, is_reduce: Array, step: Array, backward: Arra
 
 
 def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]]:
-    """The buckets of a backward with so many all-reduces: of the layouts told from its step on, the first that fits.
+    """The buckets of a backward with so many all-reduces: the first layout from its step on that fits.
 
-    The reducer rebuilds its buckets at the second forward and tells so one step later. Where none fits (that step was
+    The reducer rebuilds its buckets at the second forward and reports it one step later. Where none fits (that step was
     never reached, unused parameters add an all-reduce, a comm hook makes its own) nothing is known: [].
     """
     later = [log.buckets[s] for s in sorted(log.buckets) if s >= step and log.buckets[s]]
@@ -187,7 +187,7 @@ def with_handed_over(log: CaptureLog) -> Array:
     Functional collectives (tensor parallel meshes) allocate their result and give it to the operator they issue next.
 
     `DDP.__init__`, the bucket rebuild and the buffer sync copy tensors into one (`aten::cat`), broadcast it and drop
-    it, at times on the transport's thread, where its free is not reported; see [Note: Frees nobody reported] in
+    it, at times on the transport's thread, where its free is not reported; see [Note: Unreported frees] in
     pairing. So whatever is allocated there and is no bucket belongs to the next broadcast of the region.
     """
     vocabulary = log.strings.texts

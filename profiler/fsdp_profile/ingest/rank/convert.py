@@ -56,7 +56,7 @@ def read_rank(run_dir: Path, rank: int) -> tuple[CaptureLog, dict[str, pa.Table]
 
 
 def _device_trace(path: Path, rank: int, log: CaptureLog) -> Trace | None:
-    """The Kineto trace of a CUDA rank; None when there is none, or it is damaged beyond use (which is said)."""
+    """The Kineto trace of a CUDA rank; None when there is none, or it is damaged beyond use (with a warning)."""
     if not path.exists():
         return None
     try:

@@ -45,7 +45,7 @@ def device_history(chunks: list[dict[str, Any]]) -> DeviceHistory | None:
 
 
 def _sites(chunk: dict[str, Any]) -> list[str]:
-    """The line of own code of each event of a chunk; '' without stacks."""
+    """The line of user code of each event of a chunk; '' without stacks."""
     events = chunk["events"]
     return events.get(SITE) or [""] * len(events["time_us"])
 
@@ -120,7 +120,7 @@ def ledger_of_history(
 
 
 def _modules(calls: Mapping[str, list[Any]], t_ns: Any, strings: StringTable) -> Any:
-    """Codes of the paths of the innermost modules under way at each time; 0 where there is none."""
+    """Codes of the paths of the innermost modules running at each time; 0 where there is none."""
     paths = strings.codes([*calls.get("path", []), ""])  # the last one stands for none
     starts, ends = (np.array(calls.get(name, []), np.int64) for name in ("start_ns", "end_ns"))
     return paths[innermost(starts, ends, t_ns)]

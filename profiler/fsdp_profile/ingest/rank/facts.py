@@ -89,4 +89,4 @@ def _ending(facts: RankFacts, exit_code: int | None) -> tuple[Ending, str]:
         return Ending.EXITED, f"exit code {exit_code}"
     if exit_code == 0:
         return Ending.COMPLETED, ""
-    return Ending.UNKNOWN, "" if facts.end else "its process was ended before it could say how"
+    return Ending.UNKNOWN, "" if facts.end else "its process ended before it could record how"

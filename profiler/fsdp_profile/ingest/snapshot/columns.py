@@ -54,7 +54,7 @@ class EventColumns:
     stack: Numbers
     """Number in the Stacks given; NONE."""
     pool: Numbers
-    """Number in the Numbering given; NONE."""
+    """Number in the given Numbering; NONE."""
     oom_rows: Int64s
     oom_device_free_bytes: list[int | None]
     unknown_actions: dict[str, int]
@@ -79,7 +79,7 @@ class SegmentColumns:
     segment_type: list[str]
     is_expandable: list[bool]
     pool: Numbers
-    """Number in the Numbering given; NONE."""
+    """Number in the given Numbering; NONE."""
     blocks: EndState
     block_segment: Int64s
     """Per block: its segment."""
@@ -107,7 +107,7 @@ class Numbering:
 
 
 def not_a_snapshot(reason: str) -> NoReturn:
-    """Raise the InputError that tells what does not fit; whoever knows the file puts it in front."""
+    """Raise an InputError with the reason; the caller that knows the file prefixes its name."""
     raise InputError(f"not an allocator snapshot ({reason}); write one with torch.cuda.memory._dump_snapshot(path)")
 
 

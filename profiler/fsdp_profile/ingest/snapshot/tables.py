@@ -1,4 +1,4 @@
-"""Columns of a replayed snapshot as Arrow tables; what each holds is said at the fields of DeviceHistory."""
+"""Columns of a replayed snapshot as Arrow tables; their columns are documented at the fields of DeviceHistory."""
 
 from collections.abc import Sequence
 from typing import Any

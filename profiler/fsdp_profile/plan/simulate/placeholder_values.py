@@ -1,8 +1,8 @@
-"""Values that nobody computed, for scripts that read them: zero, and what follows from zeros.
+"""Placeholder values for scripts that read values of fake tensors: zero, and what follows from zeros.
 
-[Note: Made-up values] A fake tensor has no data. Where a script asks for a value (`loss.item()`, a sampler's list of
+[Note: Placeholder values] A fake tensor has no data. Where a script reads a value (`loss.item()`, a sampler's list of
 indices), it gets 0, 0.0 or False; of scalars made from scalars it gets what the operators make of those, so that
-`torch.isfinite(loss)` is true. Every line that asked is kept: a branch on such a value may go another way.
+`torch.isfinite(loss)` is true. Every line that read one is recorded: a branch on such a value may go another way.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class PlaceholderValues(TorchDispatchMode):
         torch.Tensor.numpy = self._numpy(torch.Tensor.numpy)  # type: ignore[method-assign]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator; a value that depends on data is made up."""
+        """Run the operator; a value that depends on data gets a placeholder."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
         try:

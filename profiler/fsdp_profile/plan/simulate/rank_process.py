@@ -102,7 +102,7 @@ def main(config_text: str, script: list[str]) -> int:
             _run_script(script, session, steps)
         except StepsDone:
             pass
-        except BaseException as e:  # noqa: BLE001  whatever ends the script is told to the parent
+        except BaseException as e:  # noqa: BLE001  whatever ends the script is reported to the parent
             if not (isinstance(e, SystemExit) and not e.code):
                 result["failure"] = _failure(e, user_code)
         if values is not None:

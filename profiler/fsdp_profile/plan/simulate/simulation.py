@@ -1,8 +1,8 @@
 """One step of the user's own script without GPUs and without data, recorded like any run.
 
-The script runs in a process of its own (`simulated_rank`) as rank 0 of N: its tensors hold no data, its process groups
+The script runs in a process of its own (`rank_process`) as rank 0 of N: its tensors hold no data, its process groups
 move nothing. What it allocates goes through the capture's log, the ledger and the analysis, so that the answer is a
-`Run`: its bytes are an estimate, its times mean nothing.
+`Run`: its bytes are estimates and its times are not measurements.
 """
 
 import atexit
@@ -44,7 +44,7 @@ _REDUCED: Final = (Category.UNSHARDED_GRAD, Category.REDUCE_SCATTER, Category.BU
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
-    """What a simulated rank told."""
+    """The result of a simulated rank."""
 
     run: Run
     layout: Layout | None
@@ -53,7 +53,7 @@ class Simulation:
     peak: Peak
     """Over the simulated steps."""
     states: dict[Category, int]
-    """The most that each kept category held."""
+    """The most bytes of each category of model states."""
     placeholder_reads: dict[str, int]
     """Source line -> how often it read a value that nobody computed, and got zero."""
     note: str
@@ -71,7 +71,7 @@ def simulate(
 
     Args:
         script: path of the script, then its arguments.
-        world: the ranks it believes in.
+        world: the ranks that the script sees.
         layout: what to wrap the model in, instead of what the script chooses.
         run_dir: where the run is kept; None: in a temporary folder, until this process ends.
         steps: optimizer steps to simulate.
@@ -140,7 +140,9 @@ def _check(script: Sequence[str], world: World, layout: Layout | None, steps: in
         raise InputError(f"{script[0]}: {what}; give the training script's path, or --params for formulas")
     if layout is not None and layout not in SIMULATED:
         known = ", ".join(SIMULATED)
-        raise UsageError(f"--as {layout}: a script cannot be wrapped so, only as {known}; --params has its formulas")
+        raise UsageError(
+            f"--as {layout}: a script cannot be wrapped this way, only as {known}; --params has its formulas"
+        )
     if layout is Layout.HSDP:
         world.shards(layout)
     if steps < 1:
@@ -184,7 +186,7 @@ def _at(failure: dict[str, str]) -> str:
 
 
 def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: bool) -> Run:
-    """The tables and the manifest; what says "recorded" of a simulated run says so."""
+    """The tables and the manifest; entries that say "recorded" say "simulated" instead."""
     how = "no data in its tensors" if fake_tensors else "real tensors"
     started = Manifest(
         name=folder.resolve().name,
@@ -195,7 +197,7 @@ def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: 
     )
     made = finalize(folder, started, exit_codes={0: 0}, world_size=1)
     _, detail = find_strategy(_unit_rows(folder), world.size)
-    warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times mean nothing"
+    warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times are not measurements"
     manifest = msgspec.structs.replace(
         made,
         world_size=world.size,
