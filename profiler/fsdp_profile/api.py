@@ -23,8 +23,8 @@ from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.analysis.units.summaries import UnitSummary, unit_summaries
 from fsdp_profile.core.errors import InputError, MissingExtraError
 from fsdp_profile.core.humanize import bytes_text, listed
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.export.table import TIMELINE, table_of
-from fsdp_profile.ingest.manifest import Manifest
 from fsdp_profile.render.html.report import comparison_html
 from fsdp_profile.render.html.sections import overview_html
 from fsdp_profile.render.svg.charts import chart_svg

@@ -9,8 +9,8 @@ from fsdp_dashboard import data, launch
 from fsdp_dashboard.state import Selection
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.manifest import Model
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Model
 
 
 @pytest.fixture

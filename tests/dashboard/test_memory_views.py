@@ -11,8 +11,8 @@ from fsdp_dashboard.text import code, endings
 from fsdp_dashboard.views.memory.text import out_of_memory, remedy
 from fsdp_profile.analysis.memory.postmortem import Remedy, Worth, post_mortems
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Manifest, RankRecord
 from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, CollectiveKind, Ending, Phase, SpanKind
-from fsdp_profile.ingest.manifest import Manifest, RankRecord
 
 MIB = 1 << 20
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"

@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, SchemaError
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.schema import TABLES
-from fsdp_profile.ingest.manifest import Manifest, parse_manifest
+from fsdp_profile.ingest.manifest import parse_manifest
 from fsdp_profile.ingest.tables import empty_table, table_of_parquet
 
 BUNDLE_VERSION: Final = "1.0"

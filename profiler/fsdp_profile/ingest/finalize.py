@@ -8,19 +8,19 @@ import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from fsdp_profile.core import layout
 from fsdp_profile.core.capture_log import KINETO_TRACES
 from fsdp_profile.core.errors import FsdpProfileError, OutputError
+from fsdp_profile.core.manifest import Manifest, RankRecord
 from fsdp_profile.core.schema import Ending
 from fsdp_profile.ingest.finished_manifest import finished_manifest, make_receipt
-from fsdp_profile.ingest.manifest import Manifest, RankRecord, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.rank.convert import convert_rank, read_rank
 from fsdp_profile.ingest.rank.facts import RankFacts, facts_of, rank_record
 
@@ -64,7 +64,7 @@ def finalize(
         if r not in seen
     ]
     finished = finished_manifest(started, facts, records, receipt, world_size)
-    return finished if is_known or facts else msgspec.structs.replace(finished, warnings=[NOBODY_JOINED])
+    return finished if is_known or facts else replace(finished, warnings=[NOBODY_JOINED])
 
 
 def finalize_attempts(
@@ -79,7 +79,7 @@ def finalize_attempts(
     """
     restarts, jobs = layout.attempts_in(run_dir), layout.jobs_in(run_dir)
     first = finalize(run_dir, started, exit_codes={} if restarts else exit_codes, world_size=world_size)
-    first = msgspec.structs.replace(first, warnings=[*_other_runs(run_dir), *first.warnings])
+    first = replace(first, warnings=[*_other_runs(run_dir), *first.warnings])
     write_manifest(run_dir, first)
     for path in restarts:
         codes = exit_codes if path == restarts[-1] else {}
@@ -93,7 +93,7 @@ def finalize_attempts(
 
 
 def _named(started: Manifest, path: Path) -> Manifest:
-    return msgspec.structs.replace(started, name=f"{started.name}/{path.name}")
+    return replace(started, name=f"{started.name}/{path.name}")
 
 
 def _other_runs(run_dir: Path) -> list[str]:
@@ -129,11 +129,11 @@ def read_unfinished(run_dir: Path, started: Manifest) -> Manifest:
 def _finished(run_dir: Path, started: Manifest, *, write: bool) -> Manifest:
     world_size = started.world_size or None
     finished = finalize(run_dir, started, exit_codes={}, world_size=world_size, is_foreign=True, write=write)
-    finished = msgspec.structs.replace(finished, warnings=[*_other_runs(run_dir), *finished.warnings])
+    finished = replace(finished, warnings=[*_other_runs(run_dir), *finished.warnings])
     if any(_may_run(run_dir, record) for record in finished.ranks):
         return finished
     extra = {key: value for key, value in finished.extra.items() if key != layout.UNFINISHED}
-    return msgspec.structs.replace(finished, extra=extra)
+    return replace(finished, extra=extra)
 
 
 def is_unconverted(run_dir: Path, manifest: Manifest) -> bool:

@@ -1,13 +1,14 @@
 """The manifest of a run whose ranks have ended: what they recorded, what it cost, and what to warn about."""
 
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.manifest import Manifest, Model, RankRecord, Receipt
 from fsdp_profile.core.schema import Ending
 from fsdp_profile.core.units import find_strategy
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, Receipt
 from fsdp_profile.ingest.rank.facts import RankFacts
 
 MIN_STEPS: Final = 3  # fewer have no meaningful median
@@ -51,28 +52,29 @@ def finished_manifest(
         "nccl": end.get("nccl"),
     }
     was_lost = any((f.end or {"lost": {"": ""}}).get("lost") for f in facts)
-    changed = {
-        "strategy": strategy,
-        "strategy_detail": detail,
-        "world_size": world_size,
-        "device_type": str(end.get("device_type") or ""),
-        "device_name": str(end.get("device_name") or ""),
-        "device_total_bytes": end.get("device_total_bytes"),
-        "backend": str(end.get("backend") or ""),
-        "versions": {name: str(value) for name, value in versions.items() if value},
-        "model": Model(**model) if model else Model(),
-        "ranks": sorted(records, key=lambda r: r.rank),
-        "sources": _sources(facts, end),
-        "not_recorded": _not_recorded(facts, end),
-        "warnings": _warnings(facts, world_size, {r.rank: r.exit_code for r in records if r.exit_code is not None}),
-        "receipt": receipt,
-        "complete": bool(facts) and all(r.ending is Ending.COMPLETED for r in records) and not was_lost,
-    }
     optimizers = next((f.optimizers for f in facts if f.optimizers), [])
     notes = next((f.rewrapped for f in facts if f.rewrapped), [])
     found = {"optimizers": optimizers, "rewrapped": notes}
-    changed["extra"] = {**started.extra, **{name: value for name, value in found.items() if value}}
-    return Manifest(**{**{f: getattr(started, f) for f in started.__struct_fields__}, **changed})
+    extra = {**started.extra, **{name: value for name, value in found.items() if value}}
+    return replace(
+        started,
+        strategy=strategy,
+        strategy_detail=detail,
+        world_size=world_size,
+        device_type=str(end.get("device_type") or ""),
+        device_name=str(end.get("device_name") or ""),
+        device_total_bytes=end.get("device_total_bytes"),
+        backend=str(end.get("backend") or ""),
+        versions={name: str(value) for name, value in versions.items() if value},
+        model=Model(**model) if model else Model(),
+        ranks=sorted(records, key=lambda r: r.rank),
+        sources=_sources(facts, end),
+        not_recorded=_not_recorded(facts, end),
+        warnings=_warnings(facts, world_size, {r.rank: r.exit_code for r in records if r.exit_code is not None}),
+        receipt=receipt,
+        complete=bool(facts) and all(r.ending is Ending.COMPLETED for r in records) and not was_lost,
+        extra=extra,
+    )
 
 
 def _sources(facts: list[RankFacts], end: dict[str, Any]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, SchemaError
-from fsdp_profile.ingest.manifest import Manifest, read_manifest, write_manifest
+from fsdp_profile.core.manifest import Manifest
+from fsdp_profile.ingest.manifest import read_manifest, write_manifest
 from fsdp_profile.ingest.rank.capture_log import read_capture_log
 
 RANK = {"kind": "rank", "rank": 3, "start_ns": 5}

@@ -18,12 +18,13 @@ import pyarrow as pa
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, OutputError
 from fsdp_profile.core.humanize import listed
+from fsdp_profile.core.manifest import Manifest, RankRecord, Receipt
 from fsdp_profile.core.schema import TABLES, Ending, Strategy
 from fsdp_profile.ingest.imported.kineto import Imported, import_trace
 from fsdp_profile.ingest.imported.snapshot import import_snapshot
 from fsdp_profile.ingest.kineto.names import rank_in_name
 from fsdp_profile.ingest.kineto.reader import Trace, read_trace
-from fsdp_profile.ingest.manifest import Manifest, RankRecord, Receipt, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.snapshot.reader import DeviceHistory, read_snapshot
 from fsdp_profile.ingest.tables import read_table, write_table
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 
 from fsdp_profile.core.capture_log import EndReason
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import Ending
-from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.ingest.rank.capture_log import CaptureLog
 
 WARM_UP_STEPS: Final = 2  # the first allocates, makes the optimizer's states and starts Kineto

@@ -13,13 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import Peak
@@ -27,9 +25,10 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, MissingExtraError, SimulationError, UsageError
 from fsdp_profile.core.layout import claim_run_dir
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.units import find_strategy
 from fsdp_profile.ingest.finalize import finalize
-from fsdp_profile.ingest.manifest import Manifest, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.plan.formulas.costs import Basis, PlanRow
 from fsdp_profile.plan.formulas.strategies import SIMULATED, Layout, World, wrapped_as
 from fsdp_profile.plan.measured import layout_of, most_of_states
@@ -198,7 +197,7 @@ def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: 
     made = finalize(folder, started, exit_codes={0: 0}, world_size=1)
     _, detail = find_strategy(_unit_rows(folder), world.size)
     warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times are not measurements"
-    manifest = msgspec.structs.replace(
+    manifest = replace(
         made,
         world_size=world.size,
         strategy_detail=detail,
