@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import CATEGORIES, Category
+from fsdp_profile.core.manifest import Manifest, Model, RankRecord
 from fsdp_profile.core.schema import (
     NO_UNIT,
     NOT_FREED,
@@ -28,7 +29,7 @@ from fsdp_profile.core.schema import (
     Strategy,
     UnitKind,
 )
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.memory_pyramid import MIN_EVENTS, pyramid_columns
 from fsdp_profile.ingest.tables import make_table
 

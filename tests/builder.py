@@ -14,6 +14,7 @@ import numpy as np
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Manifest, Model, RankRecord
 from fsdp_profile.core.schema import (
     NO_UNIT,
     NOT_FREED,
@@ -26,7 +27,7 @@ from fsdp_profile.core.schema import (
     Strategy,
     UnitKind,
 )
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.tables import make_table, write_table
 
 

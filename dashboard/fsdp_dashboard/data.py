@@ -29,9 +29,10 @@ from fsdp_profile.analysis.units import summaries as units
 from fsdp_profile.analysis.units.summaries import UnitSummary
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import FsdpProfileError, InputError
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.schema import Strategy
 from fsdp_profile.ingest.finalize import convert_run, is_unconverted
-from fsdp_profile.ingest.manifest import Manifest, read_manifest
+from fsdp_profile.ingest.manifest import read_manifest
 
 MAX_COMPARED: Final = 4
 """Runs shown beside each other when nobody chose."""

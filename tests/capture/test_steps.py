@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fsdp_profile.capture.steps import _NOT_COMING, StepTracker
+from fsdp_profile.capture.steps import _MAX_STEPS_IN_CYCLE, StepTracker
 
 
 class Loop:
@@ -60,7 +60,7 @@ def test_an_optimizer_that_no_longer_steps_is_not_waited_for() -> None:
     loop.step(0)
     loop.optimizers.append(type("Optimizer", (), {})())
     loop.tracker.created(loop.optimizers[1])
-    for _ in range(_NOT_COMING):
+    for _ in range(_MAX_STEPS_IN_CYCLE):
         loop.step(1)
     assert len(loop.ends) == 1  # it may be a critic
     for expected in (3, 4, 5):

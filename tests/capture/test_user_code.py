@@ -12,7 +12,7 @@ from recording import SCRIPTS, fsdp_profile
 from fsdp_profile.analysis.memory.call_sites import modules_at, source_lines
 from fsdp_profile.analysis.memory.ledger import peak_of_steps, timeline
 from fsdp_profile.analysis.run import load_run
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
 from fsdp_profile.core.categories import Category
 
 
@@ -51,28 +51,28 @@ def test_activations_and_states_are_put_on_the_lines_that_made_them(tmp_path: Pa
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnCode:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UserCode:
     """Run from a folder with a script, beside a library."""
     (tmp_path / "train.py").write_text("")
     (tmp_path / "lib" / "site-packages" / "library").mkdir(parents=True)
     (tmp_path / "lib" / "site-packages" / "library" / "code.py").write_text("")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "lib" / "site-packages"), *sys.path])
-    return OwnCode()
+    return UserCode()
 
 
 def frame(file: str, line: int, name: str) -> SimpleNamespace:
     return SimpleNamespace(file_name=file, line_number=line, function_name=name)
 
 
-def test_own_files_are_neither_packages_nor_the_standard_library(own: OwnCode, tmp_path: Path) -> None:
+def test_own_files_are_neither_packages_nor_the_standard_library(own: UserCode, tmp_path: Path) -> None:
     assert own.shown("train.py") == own.shown(str(tmp_path / "train.py")) == "train.py"
     for foreign in ("library/code.py", "logging/__init__.py", sysconfig.get_paths()["stdlib"] + "/typing.py",
                     "<string>", "missing.py", "fsdp_profile/schema.py"):  # fmt: skip
         assert own.shown(foreign) == ""
 
 
-def test_the_callers_line_comes_first_then_the_function_itself(own: OwnCode) -> None:
+def test_the_callers_line_comes_first_then_the_function_itself(own: UserCode) -> None:
     node = SimpleNamespace(extra_fields=SimpleNamespace(caller=frame("train.py", 7, "main"), callsite=None))
     assert own.line_of(node) == "train.py:7 main"
     entered = SimpleNamespace(caller=frame("library/code.py", 3, "call"), callsite=frame("train.py", 1, "forward"))
@@ -82,7 +82,7 @@ def test_the_callers_line_comes_first_then_the_function_itself(own: OwnCode) -> 
     )
 
 
-def test_names_that_are_garbage_tell_of_no_line(own: OwnCode) -> None:
+def test_names_that_are_garbage_tell_of_no_line(own: UserCode) -> None:
     class Gone:
         @property
         def extra_fields(self) -> object:

@@ -12,8 +12,8 @@ from recording import ROOT, SCRIPTS, fsdp_profile
 from render.terminal.samples import check_golden, ddp_run, fsdp2_run
 
 from fsdp_profile.commands import build_parser, main
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import Ending
-from fsdp_profile.ingest.manifest import RankRecord
 
 SAMPLES = ROOT / "sample_runs"
 FSDP2, DDP = str(SAMPLES / "gpt-fsdp2-2ranks"), str(SAMPLES / "gpt-ddp-2ranks")

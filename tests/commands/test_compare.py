@@ -10,8 +10,8 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.commands import main
 from fsdp_profile.commands.compare import _labelled
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Manifest
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from render.terminal.samples import MIB, check_golden, ddp_run, fsdp2_run
 from fsdp_profile.commands import main
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import RankRecord, Receipt
 from fsdp_profile.core.schema import SETUP_STEP, CollectiveKind, Ending, Phase, SpanKind
-from fsdp_profile.ingest.manifest import RankRecord, Receipt
 
 
 @pytest.fixture(autouse=True)

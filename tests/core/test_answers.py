@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from recording import ROOT
 
-from fsdp_profile.analysis.collectives.cross_rank import across_ranks
+from fsdp_profile.analysis.collectives.cross_rank import cross_rank
 from fsdp_profile.analysis.collectives.timeline import collective_calls
 from fsdp_profile.analysis.collectives.traffic import traffic
 from fsdp_profile.analysis.run import load_run
@@ -20,7 +20,7 @@ TYPES = {"double": "float64"}
 
 def answered(name: str, sample: str) -> pa.Table:
     run = load_run(ROOT / "sample_runs" / sample)
-    across = across_ranks(run)
+    across = cross_rank(run)
     return {
         "timeline": lambda: table_of(run, table="timeline", rank=0).drop_columns(["rank"]),
         "peaks": lambda: table_of(run, table="peaks", rank=0).drop_columns(["rank"]),

@@ -15,8 +15,8 @@ import fsdp_dashboard
 from fsdp_dashboard import launch
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Receipt
 from fsdp_profile.core.schema import NOT_FREED, SETUP_STEP, CollectiveKind, Phase, SpanKind, Strategy, UnitKind
-from fsdp_profile.ingest.manifest import Receipt
 
 KIB, MIB = 1 << 10, 1 << 20
 MS = 1_000_000

@@ -19,9 +19,9 @@ from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text
+from fsdp_profile.core.manifest import Model, RankRecord
 from fsdp_profile.core.schema import CollectiveKind, Ending, SpanKind
 from fsdp_profile.export.bundle import bundle_bytes
-from fsdp_profile.ingest.manifest import Model, RankRecord
 from fsdp_profile.ingest.tags import MAX_TAG_CHARS, write_tags
 
 SIZES = {"wide": (1440, 900), "phone": (390, 844)}

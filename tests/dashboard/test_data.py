@@ -9,8 +9,9 @@ from fsdp_dashboard import data, launch
 from fsdp_dashboard.state import Selection
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.manifest import Manifest, Model
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Manifest, Model, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 
 
 @pytest.fixture

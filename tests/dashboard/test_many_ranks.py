@@ -18,8 +18,9 @@ from fsdp_profile.analysis.ranks.grid import Measure, RankGrid
 from fsdp_profile.analysis.ranks.overview import SUMMARY, rank_summaries
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core import layout
+from fsdp_profile.core.manifest import Manifest, RankRecord
 from fsdp_profile.core.schema import Ending, Strategy
-from fsdp_profile.ingest.manifest import Manifest, RankRecord, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 
 RANKS, NODES, LOCAL = 1024, 128, 8
 MIB, MS = 1 << 20, 1_000_000

@@ -10,8 +10,8 @@ from fsdp_dashboard.text import code
 from fsdp_dashboard.values import markdown
 from fsdp_profile.analysis.memory.postmortem import Remedy, Worth, post_mortems
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import SETUP_STEP, TEARDOWN_STEP, CollectiveKind, Ending, Phase, SpanKind
-from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.present.postmortem import out_of_memory, remedy
 
 MIB = 1 << 20

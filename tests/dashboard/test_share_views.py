@@ -10,9 +10,9 @@ from fsdp_dashboard import data
 from fsdp_dashboard.views.share import queries as data_share
 from fsdp_dashboard.views.share.queries import Redaction
 from fsdp_profile.analysis.run import load_run
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import SpanKind
 from fsdp_profile.export.bundle import bundle_bytes
-from fsdp_profile.ingest.manifest import RankRecord
 
 SECRET = "s3cr3t"
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b** `c` :smile:"

@@ -18,8 +18,8 @@ from fsdp_profile.analysis.memory import ledger as memory
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.core import layout
 from fsdp_profile.core.humanize import bytes_text, ratio_text
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import Ending, Strategy
-from fsdp_profile.ingest.manifest import RankRecord
 from fsdp_profile.ingest.tables import numbers
 
 APP = Path(fsdp_dashboard.__file__).with_name("app.py")

@@ -14,9 +14,9 @@ from fsdp_profile.analysis.memory.ledger import peak, timeline
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind
 from fsdp_profile.export.perfetto import trace_bytes
-from fsdp_profile.ingest.manifest import RankRecord
 
 SAMPLES = sorted(p.name for p in (ROOT / "sample_runs").iterdir() if p.is_dir())
 NAMES = {"process_name", "process_sort_index", "thread_name", "thread_sort_index"}

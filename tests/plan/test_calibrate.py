@@ -1,6 +1,7 @@
 """From a measured run to others: on the sample runs, whose other configurations were measured too."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builder import RunBuilder
@@ -8,7 +9,7 @@ from builder import RunBuilder
 from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, UsageError
-from fsdp_profile.core.schema import Phase
+from fsdp_profile.core.schema import Phase, Strategy, UnitKind
 from fsdp_profile.plan.calibrate import Target, Verification, measured_row, predict
 from fsdp_profile.plan.formulas.activations import Checkpointing
 from fsdp_profile.plan.formulas.costs import Basis
@@ -125,13 +126,19 @@ def test_what_cannot_be_asked() -> None:
         predict(RunBuilder().rank(0).build(), [])
 
 
-def test_the_layout_of_a_run_is_read_from_its_strategy() -> None:
-    details = {
-        "DDP, 2 buckets, 2 ranks": Layout.DDP,
-        "FSDP1 NO_SHARD, 5 units, 2 ranks": Layout.DDP,
-        "FSDP1 SHARD_GRAD_OP, 5 units, 2 ranks": Layout.FSDP_NO_RESHARD,
-        "FSDP2 reshard_after_forward=False, 5 units, 2 ranks": Layout.FSDP_NO_RESHARD,
-        "FSDP1 FULL_SHARD, 5 units, 2 ranks": Layout.FSDP,
-        "HSDP (FSDP2), 2 replicas of 2 shards, 4 ranks": Layout.HSDP,
-    }
-    assert {text: layout_of(RunBuilder().set(strategy_detail=text).build()) for text in details} == details
+@pytest.mark.parametrize(
+    ("strategy", "unit", "layout"),
+    [
+        (Strategy.DDP, {"kind": UnitKind.DDP_BUCKET, "shard_size": 1, "reshard_after_forward": ""}, Layout.DDP),
+        (Strategy.FSDP1, {"kind": UnitKind.FSDP1, "shard_size": 1, "sharding": "NO_SHARD"}, Layout.DDP),
+        (Strategy.FSDP1, {"kind": UnitKind.FSDP1, "sharding": "SHARD_GRAD_OP"}, Layout.FSDP_NO_RESHARD),
+        (Strategy.FSDP1, {"kind": UnitKind.FSDP1, "sharding": "FULL_SHARD"}, Layout.FSDP),
+        (Strategy.FSDP2, {"reshard_after_forward": "no"}, Layout.FSDP_NO_RESHARD),
+        (Strategy.FSDP2, {"reshard_after_forward": "yes"}, Layout.FSDP),
+        (Strategy.FSDP2, {"reshard_after_forward": "yes", "shard_size": 1}, Layout.FSDP),
+        (Strategy.HSDP, {"replicate_size": 2}, Layout.HSDP),
+    ],
+)
+def test_the_layout_of_a_run_is_read_from_its_units(strategy: Strategy, unit: dict[str, Any], layout: Layout) -> None:
+    run = RunBuilder(strategy=strategy).unit("", **{**unit, "reshard_after_forward": "no"}).unit("layers.0", **unit)
+    assert layout_of(run.set(strategy_detail="whatever it says").build()) is layout

@@ -9,14 +9,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, Protocol
 
-import msgspec
 import pyarrow as pa
 
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.ingest.bundle import open_bundle
 from fsdp_profile.ingest.finalize import read_unfinished
-from fsdp_profile.ingest.manifest import Manifest, read_manifest
+from fsdp_profile.ingest.manifest import read_manifest
 from fsdp_profile.ingest.rank.convert import read_rank
 from fsdp_profile.ingest.tables import empty_table, read_table
 
@@ -50,7 +50,7 @@ class Run:
 
     def called(self, name: str) -> "Run":
         """The same run under a name that tells it from another of its name."""
-        return replace(self, manifest=msgspec.structs.replace(self.manifest, name=name))
+        return replace(self, manifest=replace(self.manifest, name=name))
 
     def table(self, name: str, *, rank: int) -> pa.Table:
         """One table of one rank, with the columns of schema.TABLES[name]; empty if that source recorded nothing.

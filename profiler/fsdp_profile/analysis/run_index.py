@@ -14,8 +14,9 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import FsdpProfileError
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.schema import Strategy
-from fsdp_profile.ingest.manifest import Manifest, read_manifest
+from fsdp_profile.ingest.manifest import read_manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,11 +23,13 @@ class Recording:
         """A training step ended.
 
         Raises:
-            UsageError: optimizers tell where steps end, for `profile` was entered without by_hand=True.
+            UsageError: `profile` was entered without by_hand=True, so the optimizer's steps end the steps.
         """
         if not self._session.tracker.is_by_hand:
-            raise UsageError("step(): optimizers tell the steps; enter profile(by_hand=True) to tell them yourself")
-        self._session.step_told()
+            raise UsageError(
+                "step(): a step ends with the optimizer's step; enter profile(by_hand=True) to end steps yourself"
+            )
+        self._session.end_step()
 
 
 @contextmanager
@@ -41,12 +43,12 @@ def profile(
 ) -> Iterator[Recording]:
     """Record this rank while the block runs: every step in it, and the ledger from here on.
 
-    Enter it after `init_process_group` and before the model is wrapped. All ranks enter; no word passes between them.
-    Nothing of the arguments reaches the training.
+    Enter it after `init_process_group` and before the model is wrapped. All ranks enter it; they do not
+    communicate. None of the arguments affects the training.
 
     Args:
         output: the run directory (default: a new one below runs/).
-        by_hand: `step()` ends a step; else the optimizer's step does, as without this door.
+        by_hand: `step()` ends a step; otherwise the optimizer's step does.
         kineto: keep the Kineto trace of every step.
         allocator: record allocator events.
         stacks: record the source line of every allocation (slower).
@@ -66,7 +68,7 @@ def profile(
     if not dist.is_initialized():
         raise UsageError("profile(): there is no process group; enter it after torch.distributed.init_process_group")
     if arm.is_armed():
-        raise UsageError("profile(): this process is recorded already; one recording a process")
+        raise UsageError("profile(): this process is already being recorded; a process has one recording")
     given = Path(output) if output is not None else None
     run_dir = join_own_run(given, rank=dist.get_rank(), world_size=dist.get_world_size())
     options = Options(last_step=sys.maxsize, kineto=kineto, allocator=allocator, stacks=stacks)

@@ -1,4 +1,4 @@
-"""What a rank runs on: its process, its libraries, its device. Asks only what is known without touching a device."""
+"""Facts about a rank's process, libraries and device, none of which initializes the device."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _BACKEND = [""]
 
 
 def has_device(torch: Any) -> bool:
-    """Whether this torch could use a device here, without waking the driver: that would break a later fork."""
+    """Whether this torch could use a device here, without initializing the driver, which would break a later fork."""
     if torch.version.cuda is not None:
         return Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists()
     return getattr(torch.version, "hip", None) is not None and Path("/dev/kfd").exists()
@@ -37,7 +37,7 @@ def process_facts(rank: int, world_size: int | None = None) -> dict[str, Any]:
 
 
 def library_facts() -> dict[str, Any]:
-    """Versions and devices; asks only what is known without touching a device."""
+    """Versions and devices; does not initialize a device."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {"torch": None}

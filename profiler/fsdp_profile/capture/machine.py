@@ -1,6 +1,6 @@
 """What this machine and this Python environment let a run record: for `fsdp-profile doctor`.
 
-Nothing here imports torch or starts anything; what is said of packages is what their installed metadata says.
+Nothing here imports torch or starts a process; versions come from the installed packages' metadata.
 """
 
 import importlib.util
@@ -22,22 +22,22 @@ from fsdp_profile.core.machine import Fact, State
 
 OLDEST_TORCH: Final = (2, 4)
 NEWEST_TORCH: Final = (2, 15)
-"""Private names of torch that the hooks need were looked up in its sources up to here."""
+"""The newest torch in whose sources the private names that the hooks use were checked."""
 FEW_FREE_BYTES: Final = 1 << 30
-"""Of a disk: a window with Kineto traces of a larger model takes some hundred MB a rank."""
+"""Free disk space below which to warn: a window with Kineto traces of a larger model takes some hundred MB a rank."""
 AUTOSTART: Final = "fsdp_profile_autostart.pth"
 CAPTURE_EXTRA: Final = "pip install 'fsdp-profile[capture]'"
 
 
 def facts(folder: Path) -> list[Fact]:
-    """Everything that decides what a run in `folder` can record, most important first."""
+    """All checks of what a run in `folder` can record, most important first."""
     devices = device_fact()
     return [torch_fact(), torch_build_fact(devices), devices, host_fact(), folder_fact(folder), loopback_fact(),
             dashboard_fact(), hta_fact(), autostart_fact()]  # fmt: skip
 
 
 def torch_fact() -> Fact:
-    """Whether torch is there, and of a version whose insides are known."""
+    """Whether torch is installed, in a version that the hooks were checked with."""
     version = _version("torch")
     if version is None:
         return Fact(name="torch", state=State.MISSING, found="not installed: show, compare, check, plan --params work",
@@ -47,16 +47,16 @@ def torch_fact() -> Fact:
         return Fact(name="torch", state=State.MISSING, found=version, action="recording needs torch 2.4 or newer")
     if known > NEWEST_TORCH:
         newest = ".".join(map(str, NEWEST_TORCH))
-        return Fact(name="torch", state=State.LIMITED, found=f"{version}: newer than the last one looked at, {newest}",
+        return Fact(name="torch", state=State.LIMITED, found=f"{version}: newer than the last one checked, {newest}",
                     action="see below what the trial could not record")  # fmt: skip
     return Fact(name="torch", state=State.OK, found=version)
 
 
 def torch_build_fact(devices: Fact) -> Fact:
-    """Whether torch was built for the devices there are; '+cpu' in its version says that it was not."""
+    """Whether torch was built for this machine's devices; '+cpu' in its version means that it was not."""
     version = _version("torch") or ""
     if "+cpu" in version and devices.state is State.OK:
-        return Fact(name="torch's build", state=State.LIMITED, found="for CPU only, and there are devices",
+        return Fact(name="torch's build", state=State.LIMITED, found="for CPU only, although there are devices",
                     action="install a build of torch for CUDA")  # fmt: skip
     build = version.partition("+")[2]
     return Fact(name="torch's build", state=State.OK, found=build or ("as on PyPI" if version else "not installed"))

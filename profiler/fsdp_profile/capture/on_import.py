@@ -10,7 +10,7 @@ Callback = Callable[[ModuleType], None]
 
 
 class OnImport:
-    """A finder that stands first on sys.meta_path and finds only modules somebody waits for."""
+    """A finder, first on sys.meta_path, that finds only the modules for which a callback waits."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[Callback]] = {}

@@ -1,4 +1,4 @@
-"""What the launcher asks the capture to record; handed over as JSON in the environment."""
+"""What the launcher asks the capture to record; passed as JSON in the environment."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ class Options:
     """First step whose Kineto trace is kept."""
     last_step: int = 8
     """Recording ends before this step. Allocator events are recorded from the start of the process until then,
-    for a ledger adds up only if it knows what was there before."""
+    because a ledger adds up only if it has every block that is live."""
     kineto: bool = True
     """Keep the Kineto trace of every recorded step."""
     allocator: bool = True
@@ -20,9 +20,9 @@ class Options:
     stacks: bool = False
     """Record the source line of every allocation."""
     sample_interval_s: float = 0.1
-    """Distance of NVML and RSS samples."""
+    """Interval between samples of NVML and RSS."""
     buffer_bytes: int = 1 << 30
-    """CPU: once the process has grown by this since the last flush, the next safe moment writes, inside a step too."""
+    """CPU: growth of the process since the last flush that causes a flush at the next safe moment, also in a step."""
     max_history_entries: int = 1_000_000
     """CUDA: length of the allocator's history ring."""
     strategy: str = ""

@@ -1,7 +1,7 @@
-"""Wrap functions of torch, each in one place, and say in one line what is lost where a name is missing.
+"""Wrap functions of torch, and report in one line what is not recorded where a name is missing.
 
-[Note: A hook never raises] The part of a wrapper that is ours runs in `guarded`: its first error is told on stderr
-and kept for the manifest, what it would have recorded is missing, and the wrapped function runs as if alone.
+[Note: A hook never raises] The part of a wrapper that is ours runs in `guarded`: its first error is reported on
+stderr and kept for the manifest, what it would have recorded is missing, and the wrapped function runs as usual.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Patcher:
-    """Wraps functions, remembers what was lost and undoes itself."""
+    """Wraps functions, keeps what could not be recorded, and can put every original back."""
 
     def __init__(self, *, is_late: bool = False) -> None:
         self._is_late = is_late
-        """The modules were imported before: names that others took from them are exchanged too."""
+        """The modules were imported before: names that other modules imported from them are replaced too."""
         self.lost: dict[str, str] = {}
         """Feature -> why it is not recorded."""
         self._undo: list[tuple[Any, str, Any, Any]] = []
@@ -68,7 +68,7 @@ class Patcher:
         return False
 
     def remove_all(self) -> None:
-        """Put every original back, but where somebody wrapped ours since: there ours stays and does nothing."""
+        """Put every original back, except where ours was wrapped since: there it stays and does nothing."""
         while self._undo:
             owner, name, original, installed = self._undo.pop()
             if inspect.getattr_static(owner, name, None) is installed:
@@ -76,7 +76,7 @@ class Patcher:
 
 
 def _takers(name: str, function: Any, owner: ModuleType) -> list[ModuleType]:
-    """Modules of torch that took a function from its module by `from module import name`."""
+    """Modules of torch that imported a function by `from module import name`."""
     modules = [module for key, module in list(sys.modules.items()) if key.split(".")[0] == "torch"]
     return [m for m in modules if m is not owner and getattr(m, "__dict__", {}).get(name) is function]
 

@@ -1,4 +1,4 @@
-"""What the hooks append to. Plain lists of tuples; the writer takes them away at a flush.
+"""The lists of tuples that the hooks append to; a flush empties them.
 
 Times are unix nanoseconds (`time.time_ns`), the clock of Kineto and of the allocator's history.
 """
@@ -9,23 +9,11 @@ import time
 import weakref
 from typing import Any
 
+from fsdp_profile.core.capture_log import HOOK_TABLES, as_columns
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import NO_UNIT, Phase
 
 now = time.time_ns
-
-CALL_COLUMNS = (
-    "collective",
-    "start_ns",
-    "end_ns",
-    "size_bytes",
-    "group_size",
-    "unit",
-    "prefetched",
-    "group",
-    "group_description",
-    "dtype",
-)
 
 
 class Recorder:
@@ -34,13 +22,13 @@ class Recorder:
     def __init__(self) -> None:
         self.enabled = True
         self.tags: list[tuple[int, int, int, str, int, str, bool]] = []
-        """(t_ns, address, size_bytes, category, unit, name, weak)"""
+        """Rows of capture_log.TAGS."""
         self.spans: list[tuple[int, str, int, int, int, str]] = []
-        """(unit, kind, start_ns, end_ns, size_bytes, prefetch); kind is a SpanKind, or a region of DDP"""
+        """Rows of capture_log.SPANS."""
         self.calls: list[tuple[str, int, int, int, int, int, bool, str, str, str]] = []
-        """(collective, start_ns, end_ns, size_bytes, group_size, unit, prefetched, group, description, dtype)"""
+        """Rows of capture_log.CALLS."""
         self.phases: list[tuple[int, str]] = [(now(), Phase.SETUP.value)]
-        """(t_ns, phase that begins)"""
+        """Rows of capture_log.PHASES."""
         self.steps: list[int] = []
         """Ends of optimizer steps."""
         self.phase = Phase.SETUP
@@ -51,12 +39,12 @@ class Recorder:
         self.pending_works: list[Any] = []
         """Handles of asynchronous collectives that may not have completed."""
         self.drops: list[tuple[int, int]] = []
-        """(t_ns, address) when a tensor given to a collective died; see [Note: Frees nobody reported] in pairing."""
+        """Rows of capture_log.DROPS."""
         self._watched: dict[int, weakref.ref[Any]] = {}
         self.in_root = False
-        """A root's forward is under way; it may have no unit of its own."""
+        """A root's forward is running; it may have no unit of its own."""
         self.open_spans: list[tuple[int, str, int]] = []
-        """(unit, kind, start_ns) of module forwards under way, outermost first"""
+        """(unit, kind, start_ns) of module forwards that are running, outermost first"""
 
     def enter_phase(self, phase: Phase) -> None:
         """Begin a phase now."""
@@ -65,10 +53,10 @@ class Recorder:
             self.phases.append((now(), phase.value))
 
     def tag(self, tensor: Any, category: Category, *, unit: int = NO_UNIT, name: str = "", weak: bool = False) -> None:
-        """Say what the storage of a tensor is for; tensors without memory of their own are passed over.
+        """Name what the storage of a tensor is for; tensors without memory of their own are skipped.
 
-        A DTensor means its local part, a quantised tensor its data and scales. A weak tag gives way to any other tag
-        of the same block.
+        Of a DTensor that is its local part, of a quantized tensor its data and scales. Any other tag of the same block
+        overrides a weak one.
         """
         for part in parts(tensor):
             if type(part).__name__ == "FakeTensor":
@@ -83,7 +71,7 @@ class Recorder:
                 self.tags.append((now(), address, size, category.value, unit, name, weak))
 
     def watch(self, tensor: Any) -> None:
-        """Note when a tensor dies: the transport may hold it last, on a thread whose frees nobody reports."""
+        """Note when a tensor is destroyed: the transport may do so, on a thread whose frees are not reported."""
         if tensor.device.type != "cpu" or id(tensor) in self._watched:
             return
         address, key = tensor.untyped_storage().data_ptr(), id(tensor)
@@ -95,20 +83,20 @@ class Recorder:
         self._watched[key] = weakref.ref(tensor, died)
 
     def span(self, unit: int, kind: str, start_ns: int, *, size: int = 0, prefetch: str = "") -> None:
-        """A span of a unit that ends now."""
+        """Append a span of a unit that ends now."""
         self.spans.append((unit, kind, start_ns, now(), size, prefetch))
 
     def open_span(self, unit: int, kind: str) -> None:
-        """A module's forward begins."""
+        """Open a span: a module's forward begins."""
         self.open_spans.append((unit, kind, now()))
 
     def open_span_once(self, unit: int, kind: str) -> None:
-        """The same unless it is open already: a unit of several modules begins with the first of them."""
+        """Open a span unless it is open already: a unit of several modules begins with the first of them."""
         if all(opened[:2] != (unit, kind) for opened in self.open_spans):
             self.open_span(unit, kind)
 
     def close_span(self, unit: int, kind: str) -> None:
-        """A module's forward ends, and with it those inside that an exception cut off."""
+        """Close a span, and with it those inside it that an exception cut off."""
         for i in range(len(self.open_spans) - 1, -1, -1):
             if self.open_spans[i][:2] == (unit, kind):
                 for inner in self.open_spans[i:]:
@@ -122,7 +110,7 @@ class Recorder:
             self.enter_phase(Phase.OTHER)
 
     def close_spans(self, *, down_to: int = 0) -> None:
-        """Whatever is still open inside the first `down_to` ends now (an exception, or the end of the process)."""
+        """Close every span but the first `down_to` (after an exception, or at the end of the process)."""
         for unit, kind, start_ns in self.open_spans[down_to:]:
             self.span(unit, kind, start_ns)
         del self.open_spans[down_to:]
@@ -138,19 +126,19 @@ class Recorder:
         return str(getattr(self.local, "prefetch", ""))
 
     def add_work(self, work: Any) -> None:
-        """An asynchronous collective was issued; those that are over are let go, and their tensors with them."""
+        """Keep an asynchronous collective that was issued; completed ones are dropped, and their tensors with them."""
         self.pending_works = [w for w in self.pending_works if not w.is_completed()]
         self.pending_works.append(work)
 
     def forget_work(self, work: Any) -> None:
-        """The collective is over."""
+        """Drop a collective that is completed."""
         if self.pending_works:
             self.pending_works = [w for w in self.pending_works if w is not work and not w.is_completed()]
 
     def is_quiet(self) -> bool:
-        """No record_function open on this thread, no asynchronous collective under way.
+        """Whether no record_function is open on this thread and no asynchronous collective is in flight.
 
-        See [Note: Never stop inside a record_function] in cpu_window.
+        See [Note: Never stop inside a record_function] in sources.cpu.
         """
         self.pending_works = [work for work in self.pending_works if not work.is_completed()]
         is_open = bool(getattr(self.local, "record_function_depth", 0))
@@ -158,14 +146,8 @@ class Recorder:
 
     def drain(self) -> dict[str, Any]:
         """Everything since the last flush, as columns; the lists are empty afterwards."""
-        taken = {
-            "tags": _columns(self.tags, ("t_ns", "address", "size_bytes", "category", "unit", "name", "weak")),
-            "spans": _columns(self.spans, ("unit", "kind", "start_ns", "end_ns", "size_bytes", "prefetch")),
-            "calls": _columns(self.calls, CALL_COLUMNS),
-            "phases": _columns(self.phases, ("t_ns", "phase")),
-            "drops": _columns(self.drops, ("t_ns", "address")),
-            "steps": list(self.steps),
-        }
+        tables = {name: as_columns(table, getattr(self, name)) for name, table in HOOK_TABLES.items()}
+        taken = {**tables, "steps": list(self.steps)}
         self.num_events += len(self.tags) + len(self.spans) + len(self.calls) + len(self.phases)
         for events in (self.tags, self.spans, self.calls, self.phases, self.drops, self.steps):
             events.clear()
@@ -173,7 +155,7 @@ class Recorder:
 
 
 def _functional_works() -> int:
-    """Functional collectives nobody waited for yet; 0 where torch does not tell (before 2.7)."""
+    """Functional collectives that were not waited for yet; 0 where torch does not count them (before 2.7)."""
     c10d = sys.modules.get("torch._C._distributed_c10d")
     count = getattr(c10d, "_get_work_registry_size", None)
     return int(count()) if count is not None else 0
@@ -194,9 +176,3 @@ def parts(tensor: Any) -> list[Any]:
 def nbytes(tensor: Any) -> int:
     """Bytes of a tensor's elements."""
     return int(tensor.numel() * tensor.element_size())
-
-
-def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
-    if not rows:
-        return {name: [] for name in names}
-    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}

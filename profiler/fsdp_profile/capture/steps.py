@@ -1,36 +1,39 @@
-"""Optimizer steps found without the script's help.
+"""Optimizer steps found without the script's help, recorded ones and those after the window.
 
 [Note: When a step ends] One optimizer: after its step(). Several (a GAN): after the last of the cycle, which is
-known once the first of them steps again; the first cycle's end is then told in hindsight. One that is gone (the model
-was built anew), or that does not come for long while others step, is of no cycle. An optimizer inside another (ZeRO,
-wrappers) counts as one, one inside backward counts at the next forward or zero_grad, and a step that a GradScaler
-skipped ends at `GradScaler.update`.
+known once the first of them steps again; the end of the first cycle is then reported late. An optimizer that is gone
+(the model was built anew), or that does not step for long while others do, is of no cycle. An optimizer inside another
+(ZeRO, wrappers) counts as one, one inside backward counts at the next forward or zero_grad, and a step that a
+GradScaler skipped ends at `GradScaler.update`.
 """
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from fsdp_profile.capture.recorder import now
 
-_NOT_COMING = 16
-"""So often an optimizer steps again before the rest of its cycle is not waited for: a critic takes five steps or so."""
+_MAX_STEPS_IN_CYCLE = 16
+"""Steps of one optimizer after which the others of its cycle are not waited for: a critic takes five steps or so."""
+
+MAX_UNRECORDED_STEPS: Final = 32
+"""Enough for a median; the hook rests afterwards."""
 
 Boundary = Callable[[int], None]
 """Called at the end of a step, outside any open record_function of Optimizer.step, with the end in ns."""
 
 
 class StepTracker:
-    """Watches optimizers and calls back at every step's end."""
+    """Watches optimizers and calls back at the end of every step."""
 
     def __init__(self, on_boundary: Boundary) -> None:
         self._on_boundary = on_boundary
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._last: weakref.ref[Any] | None = None
         self.depth = 0
-        """Optimizer steps under way, one inside another."""
+        """Optimizer steps that are running, one inside another."""
         self.is_by_hand = False
-        """The script says itself where its steps end: optimizers do not count."""
+        """The script ends its steps itself: optimizers do not."""
         self._cycle_known = False
         self._cycle: dict[int, weakref.ref[Any]] = {}
         self._seen: dict[int, weakref.ref[Any]] = {}
@@ -49,7 +52,7 @@ class StepTracker:
         self.depth += 1
         if self.depth == 1 and id(optimizer) in self._seen:
             self._num_again += 1
-            if not self._cycle_known or self._num_again >= _NOT_COMING:
+            if not self._cycle_known or self._num_again >= _MAX_STEPS_IN_CYCLE:
                 self._cycle_known, self._cycle = True, dict(self._seen)
                 self._end_step(self._last_end_ns)
 
@@ -78,7 +81,7 @@ class StepTracker:
 
     @property
     def optimizers(self) -> list[Any]:
-        """Those that are alive."""
+        """The optimizers that are alive."""
         return list(self._optimizers)
 
     @property
@@ -107,3 +110,25 @@ class StepTracker:
         self._num_again = 0
         if not self.is_by_hand:
             self._on_boundary(end_ns)
+
+
+class UnrecordedSteps:
+    """Ends of the steps after the window, in which nothing else is recorded: what a step takes without the capture."""
+
+    def __init__(self) -> None:
+        self._optimizer: weakref.ref[Any] | None = None
+        self.ends: list[int] = []
+
+    def start(self, optimizer: Any) -> None:
+        """Note from now on when the optimizer that ended the last recorded step steps again.
+
+        The hook stays for good: it may not be removed while hooks run, and this is called from one.
+        """
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        self._optimizer = weakref.ref(optimizer)
+        register_optimizer_step_post_hook(self._stepped)
+
+    def _stepped(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if len(self.ends) < MAX_UNRECORDED_STEPS and self._optimizer is not None and self._optimizer() is optimizer:
+            self.ends.append(now())

@@ -1,4 +1,4 @@
-"""Numbers and descriptions of the units of this rank: FSDP1 handles, FSDP2 groups, DDP buckets."""
+"""Numbers and names of the units of this rank: FSDP1 handles, FSDP2 groups, DDP buckets."""
 
 import weakref
 from typing import Any
@@ -9,10 +9,9 @@ _WRAPPER_PARTS = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module"
 
 
 class UnitRegistry:
-    """Gives every unit a number in the order of construction and describes it when asked."""
+    """Gives every unit a number, in the order of construction."""
 
     def __init__(self) -> None:
-        self.descriptions: dict[int, dict[str, Any]] = {}
         self.names: dict[int, str] = {}
         self._alive: dict[int, weakref.ref[Any]] = {}
         self._count = 0
@@ -32,7 +31,7 @@ class UnitRegistry:
         return self._count - 1
 
     def owner(self, unit: int) -> Any:
-        """The handle or group, None when it is gone."""
+        """The handle or group; None when it is gone."""
         reference = self._alive.get(unit)
         return reference() if reference is not None else None
 

@@ -1,6 +1,6 @@
-"""Which source line an event came from: the innermost one of the user's own code.
+"""Which line of user code an event came from: the innermost one.
 
-Own is what is neither the standard library's, nor an installed package's, nor ours.
+User code is what is neither in the standard library, nor in an installed package, nor in this package.
 """
 
 import os
@@ -24,8 +24,8 @@ _FOREIGN: Final = tuple(
 )
 
 
-class OwnCode:
-    """Tells own files, and names their lines; files are looked at once."""
+class UserCode:
+    """Finds files of user code and names their lines; each file is looked up once."""
 
     def __init__(self) -> None:
         self._shown: dict[str, str] = {}
@@ -38,7 +38,7 @@ class OwnCode:
             self._modules.setdefault(id(module), clean_name(name) or ROOT)
 
     def module_of(self, node: Any) -> str:
-        """The path of the module whose call this is; '' when it is none, or not of a model that was added.
+        """The path of the module that this event calls; '' when it calls none, or none of a model that was added.
 
         `_ExtraFields_PyCall.module.self_ptr` is the module's address, the same in 2.4 .. 2.15.
         """
@@ -46,9 +46,9 @@ class OwnCode:
         return self._modules.get(int(module.self_ptr), "") if module is not None else ""
 
     def shown(self, file: str) -> str:
-        """An own file as it is shown, below the working folder where it is; '' for one that is not own.
+        """A file of user code as it is shown, relative to the working folder where possible; '' for any other file.
 
-        Kineto cuts the entry of sys.path off a file's name: the first entry that has it is where it is from.
+        Kineto cuts the entry of sys.path off a file's name: the first entry that has the file is taken.
         """
         found = self._shown.get(file)
         if found is None:
@@ -68,11 +68,11 @@ class OwnCode:
         return real.removeprefix(self._folder)
 
     def line_of(self, node: Any) -> str:
-        """'train.py:12 forward' of a Python call in Kineto's event tree; '' when it tells of no own line.
+        """'train.py:12 forward' of a Python call in Kineto's event tree; '' when it has no line of user code.
 
         The caller's line is the line that was running; the callee's own is where its function begins. Fields of
         torch._C._profiler._ExtraFields_PyCall and _PyCCall, the same in 2.4 .. 2.15. Names of functions that are gone
-        by the time the tree is read may be garbage (seen on 2.13): those tell of no line.
+        by the time the tree is read may be garbage (seen on 2.13): those have no line.
         """
         try:
             fields = node.extra_fields
@@ -84,7 +84,7 @@ class OwnCode:
         return ""
 
     def line_of_frames(self, frames: list[dict[str, Any]]) -> str:
-        """The same of a CUDA allocator event's stack, innermost frame first."""
+        """The line of user code in a CUDA allocator event's stack, innermost frame first."""
         for frame in frames:
             file = self.shown(str(frame.get("filename", "")))
             if file:

@@ -1,6 +1,6 @@
 """Append what was recorded to the rank's log: one JSON line per chunk, written at step boundaries.
 
-What stands in the file survives a SIGKILL of the process; a line cut short by it is dropped by the reader.
+Lines that were written survive a SIGKILL of the process; the reader drops a line that was cut short.
 """
 
 import json
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.capture_log import FILE_NAME, Record
 
 
 class RawWriter:
@@ -16,11 +17,11 @@ class RawWriter:
     def __init__(self, run_dir: Path, rank: int) -> None:
         self.folder = layout.raw_dir(run_dir, rank)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._file = (self.folder / layout.CAPTURE_LOG).open("x", encoding="utf-8")
+        self._file = (self.folder / FILE_NAME).open("x", encoding="utf-8")
         self.error: str | None = None
         """Why writing stopped; None while it works."""
 
-    def write(self, kind: str, content: dict[str, Any]) -> None:
+    def write(self, kind: Record, content: dict[str, Any]) -> None:
         """Append one line. The first error (a full disk) ends the recording, never the training."""
         if self.error is not None:
             return

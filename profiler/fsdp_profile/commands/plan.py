@@ -272,7 +272,7 @@ def _remarks(found: Sequence[Simulation]) -> list[str]:
     remarks = sorted({one.note for one in found if one.note})
     if any(one.cuda_as_cpu for one in found):
         remarks.append("it asked for CUDA and got the CPU: blocks are not rounded, foreach optimizers not chosen")
-    places = sorted({place for one in found for place in one.made_up})
+    places = sorted({place for one in found for place in one.placeholder_reads})
     if places:
         shown = ", ".join(places[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         remarks.append(

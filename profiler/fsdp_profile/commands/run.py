@@ -300,12 +300,12 @@ def _claim(args: argparse.Namespace, world_size: int | None) -> Path:
 
 def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy: str) -> Any:
     """The manifest of a run that has begun; as it is written, a reader finishes it should we never come to it."""
+    from dataclasses import replace
     from datetime import datetime
 
-    from msgspec.structs import replace
-
     from fsdp_profile.core.layout import UNFINISHED
-    from fsdp_profile.ingest.manifest import Manifest, write_manifest
+    from fsdp_profile.core.manifest import Manifest
+    from fsdp_profile.ingest.manifest import write_manifest
 
     started = Manifest(
         name=run_dir.resolve().name,

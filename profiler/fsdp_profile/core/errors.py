@@ -12,7 +12,7 @@ _BYTES: Final = {"bytes": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "ti
 
 
 def is_out_of_memory(message: str) -> bool:
-    """Whether an exception's text ("Type: message") is torch's or Python's word for no memory.
+    """Whether an exception's text ("Type: message") is an out-of-memory error of torch or Python.
 
     >>> is_out_of_memory("OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"), is_out_of_memory("E: x")
     (True, False)
@@ -21,7 +21,7 @@ def is_out_of_memory(message: str) -> bool:
 
 
 def asked_bytes(message: str) -> int | None:
-    """Bytes that such a text says were asked for; CUDA's rounds them to two decimals of a unit. None: not told.
+    """The bytes asked for, as such a text states them (CUDA rounds to two decimals of a unit); None: not stated.
 
     >>> asked_bytes("you tried to allocate 4096 bytes."), asked_bytes("Tried to allocate 2.50 MiB")
     (4096, 2621440)
@@ -51,7 +51,7 @@ class OutputError(FsdpProfileError):
 
 
 class SimulationError(FsdpProfileError):
-    """A script cannot be simulated: at which of its lines, and what else can be done."""
+    """A script cannot be simulated; the message names its line and the alternatives."""
 
 
 class MissingExtraError(FsdpProfileError):

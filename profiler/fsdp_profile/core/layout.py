@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+from fsdp_profile.core.capture_log import FILE_NAME
 from fsdp_profile.core.errors import InputError, OutputError
 
 MANIFEST: Final = "manifest.json"
 RAW: Final = "raw"
-CAPTURE_LOG: Final = "capture.jsonl"
 TAGS: Final = "tags.json"
-"""What a reader wrote on a run: beside what was recorded, never in it."""
+"""Tags that a user gave a run; a file of its own, beside the recording."""
 DEFAULT_RUNS: Final = "runs"
 BUNDLE_SUFFIX: Final = ".fsdpz"
 RESTART: Final = "restart_"
@@ -24,14 +24,14 @@ JOB_KEY: Final = ".job"
 ENV_RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 
 UNFINISHED: Final = "unfinished"
-"""Key of the manifest's `extra`, its value the key of a job: nobody waited for the ranks, the first reader finishes."""
+"""Key of the manifest's `extra`, with the key of a job: another launcher ran it, so the first reader completes it."""
 
 # Environment through which the launcher reaches the capture in the ranks.
 ENV_RUN_DIR: Final = "FSDP_PROFILE_RUN_DIR"
 ENV_AGENT_PID: Final = "FSDP_PROFILE_AGENT_PID"
 ENV_OPTIONS: Final = "FSDP_PROFILE_OPTIONS"
 ENV_TREE: Final = "FSDP_PROFILE_TREE"
-"""Set where the ranks are not the launcher's own children: whoever joins a process group below it is a rank."""
+"""Set where the ranks are not the launcher's own children: each process below it that joins a process group is one."""
 
 
 def rank_dir(run_dir: Path, rank: int) -> Path:
@@ -46,7 +46,7 @@ def raw_dir(run_dir: Path, rank: int) -> Path:
 
 def capture_log(run_dir: Path, rank: int) -> Path:
     """The append-only log of one rank's capture."""
-    return raw_dir(run_dir, rank) / CAPTURE_LOG
+    return raw_dir(run_dir, rank) / FILE_NAME
 
 
 def table_path(run_dir: Path, rank: int, table: str) -> Path:
@@ -97,7 +97,7 @@ def is_bundle(path: Path) -> bool:
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
-    """Time and size of what tells whether a run has changed: its manifest, or the bundle."""
+    """Time and size of the file that changes with a run: its manifest, or the bundle."""
     status = (path if is_bundle(path) else path / MANIFEST).stat()
     return status.st_mtime_ns, status.st_size
 

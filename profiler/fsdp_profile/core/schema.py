@@ -47,6 +47,11 @@ class Phase(Word):
 class UnitKind(Word):
     """What gathers and reduces together."""
 
+    @property
+    def label(self) -> str:
+        """What people read: the name as PyTorch writes it."""
+        return "DDP bucket" if self is UnitKind.DDP_BUCKET else str(self.value)
+
     FSDP1 = "FSDP1"
     """One `FlatParamHandle` of FullyShardedDataParallel."""
     FSDP2 = "FSDP2"
@@ -81,14 +86,6 @@ class SpanKind(Word):
     """The host issues the unit's all-reduce (DDP bucket, HSDP's replicas, NO_SHARD)."""
     UNSHARDED = "UNSHARDED"
     """From the all-gather to the reshard: the time the unit's full parameters exist."""
-
-
-GATHER_REGION: Final = "GATHER_REGION"
-"""Region around a unit's gather in the capture's log: like a span, but no SpanKind, and in no table."""
-BUCKET_REGION: Final = "BUCKET_REGION"
-"""Region in which DDP makes its buckets, or reduces them."""
-RECOMPUTE_REGION: Final = "RECOMPUTE_REGION"
-"""Region in which a checkpointed forward runs again inside backward."""
 
 
 class Prefetch(Word):
@@ -170,7 +167,7 @@ class Ending(Word):
     SIGNAL = "SIGNAL"
     """Killed by a signal, the launcher's own included (it ends the other ranks after a failure)."""
     IMPORTED = "IMPORTED"
-    """Recorded elsewhere: the files do not tell."""
+    """Recorded by another tool, whose files do not record it."""
     UNKNOWN = "UNKNOWN"
     """Not seen: the launcher itself was killed, or runs elsewhere."""
 
@@ -230,7 +227,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("end_ns", "int64", "host time; NOT_FREED for an UNSHARDED span still open at the end"),
         ("size_bytes", "int64", "bytes gathered, freed or reduced"),
         ("prefetched", "bool", "issued ahead of the unit's own use"),
-        ("prefetch", "string?", "Prefetch; '' when not prefetched, or when the recording does not tell which"),
+        ("prefetch", "string?", "Prefetch; '' when not prefetched, or when the recording does not say which"),
     ),
     "allocations": columns(
         ("allocation", "int64", "number of the block; a block whose category changes has a row per part"),
@@ -249,7 +246,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("phase", "string", "Phase of the alloc"),
         ("stream", "int64", "device stream of the alloc; 0 on CPU"),
         ("free_unreported", "bool", "the free happened on a thread the profiler does not see"),
-        ("site", "string?", "line of own code that allocated, 'train.py:12 forward'; '' without --stacks"),
+        ("site", "string?", "line of user code that allocated, 'train.py:12 forward'; '' without --stacks"),
         ("module", "string?", "path of the innermost module whose forward allocated, '(root)'; '' without --stacks"),
     ),
     "memory_samples": columns(
@@ -286,7 +283,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("transport", "string", "what carried it: 'gloo:all_reduce', a kernel's name"),
         ("group", "string?", "name of the process group; '' when not recorded"),
         ("group_description", "string?", "what torch calls the group, such as 'default_pg' or 'mesh_shard'"),
-        ("sequence", "int64?", "number of the collective in its group, where the recording tells"),
+        ("sequence", "int64?", "number of the collective in its group, where it was recorded"),
         ("dtype", "string?", "element type, such as 'float32'; '' when not recorded"),
         ("launch_ns", "int64?", "device only: when the host's launching call returned; null when not known"),
     ),
@@ -306,7 +303,7 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
         ("start_event", "int64", "row of memory_samples at which it is there; 0: before the first event"),
         ("end_event", "int64", "row of memory_samples at which it is gone; NOT_FREED"),
         ("stream", "int64", "stream whose pool it belongs to"),
-        ("pool", "string", "private pool, such as a CUDA graph's: '0,0' is the default one; '' when not told"),
+        ("pool", "string", "private pool, such as a CUDA graph's: '0,0' is the default one; '' when not recorded"),
         ("is_expandable", "bool", "part of an expandable segment"),
     ),
     "pending_frees": columns(
@@ -329,8 +326,8 @@ TABLES: Final[dict[str, tuple[Column, ...]]] = {
     "ooms": columns(
         ("t_ns", "int64", "an allocation failed"),
         ("event", "int64", "row of memory_samples: the last event before the failure"),
-        ("asked_bytes", "int64?", "null when the error does not tell"),
-        ("device_free_bytes", "int64?", "what the device said was free; null when not told, and on CPU"),
+        ("asked_bytes", "int64?", "null when the error does not state it"),
+        ("device_free_bytes", "int64?", "what the device said was free; null when not recorded, and on CPU"),
         ("stream", "int64", "0 on CPU"),
     ),
     "device_samples": columns(

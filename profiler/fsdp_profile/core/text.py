@@ -1,4 +1,4 @@
-"""Text that comes from a run, made harmless before anybody sees it."""
+"""Escape text that comes from a run before it is shown."""
 
 
 def plain(text: str) -> str:

@@ -11,7 +11,7 @@ class Word(str, Enum):
 
     @property
     def label(self) -> str:
-        """What people read: "reduce-scatter" for REDUCE_SCATTER."""
+        """What people read: "reduce scatter" for REDUCE_SCATTER; enums with other spellings override it."""
         return str(self.value).lower().replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""Fewer rows of a total over time: what each of some bins needs to be drawn, and no more."""
+"""Downsample a total over time: the rows that each bin needs to be drawn."""
 
 from typing import Any
 
@@ -20,5 +20,5 @@ def rows_of_bins(total: Ints, bin_of: Ints) -> Ints:
     picked = [np.zeros(1, np.int64), ends - 1]
     for extreme in (np.minimum, np.maximum):
         rows = np.flatnonzero(total == extreme.reduceat(total, begins)[number])
-        picked.append(rows[np.flatnonzero(np.diff(number[rows], prepend=-1))])  # of equal ones the first
+        picked.append(rows[np.flatnonzero(np.diff(number[rows], prepend=-1))])  # the first of equal ones
     return np.unique(np.concatenate(picked))

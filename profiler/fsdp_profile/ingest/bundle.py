@@ -1,8 +1,8 @@
-"""Open a bundle: one file that holds a whole run. It may come from anybody, and is refused unless all of it is right.
+"""Open a bundle: one file that holds a whole run. A bundle is untrusted: it is refused unless all of it is valid.
 
 [Note: What a bundle may hold]
 A zip of members stored as they are (what is not compressed cannot be a bomb), each named in `bundle.json` with its
-size and SHA-256, under a name that this file can tell: the manifest and the ranks' tables. Nothing is ever unpacked
+size and SHA-256, under a name that is allowed: the manifest and the ranks' tables. Nothing is ever unpacked
 to the disk, so that no name in it can lead anywhere; a table is read from its place in the file, checked again as
 it is read, and refused if it would become far larger in memory than it is in the file.
 """
@@ -22,8 +22,9 @@ import pyarrow as pa
 
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, SchemaError
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.core.schema import TABLES
-from fsdp_profile.ingest.manifest import Manifest, parse_manifest
+from fsdp_profile.ingest.manifest import parse_manifest
 from fsdp_profile.ingest.tables import empty_table, table_of_parquet
 
 BUNDLE_VERSION: Final = "1.0"
@@ -99,7 +100,7 @@ def open_bundle(path: Path) -> Bundle:
     """Check all of a bundle and open it. See [Note: What a bundle may hold].
 
     Raises:
-        InputError: anything in it is not as it should be, or the file cannot be read.
+        InputError: anything in it is invalid, or the file cannot be read.
         SchemaError: written by an unknown major version.
     """
     try:

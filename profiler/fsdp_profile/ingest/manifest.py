@@ -1,107 +1,17 @@
-"""The manifest of a run: what was run, where, what was recorded and what it cost.
+"""Read and write `manifest.json`, whose classes are in core/manifest.py.
 
 A newer minor schema is read (unknown keys are ignored), an unknown major is refused.
 """
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, OutputError, SchemaError
-from fsdp_profile.core.schema import SCHEMA_VERSION, Ending, Strategy
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The trained model as one rank saw it."""
-
-    name: str = ""
-    """Class of the root module, without the wrapper's prefix."""
-    numel: int = 0
-    """Elements of all parameters, unsharded, without padding."""
-    trainable_numel: int = 0
-    num_params: int = 0
-    param_bytes: int = 0
-    """Bytes of all parameters, unsharded, in the dtype they are kept in."""
-    dtypes: dict[str, int] = {}
-    """dtype -> elements kept in it."""
-
-
-class RankRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How one rank ran and ended."""
-
-    rank: int
-    host: str = ""
-    pid: int = 0
-    device: str = ""
-    ending: Ending = Ending.UNKNOWN
-    exit_code: int | None = None
-    """The process's exit code; negative for a signal, as in subprocess."""
-    message: str = ""
-    """One line: the exception, or the signal's name."""
-    num_steps: int = 0
-    """Complete optimizer steps seen."""
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """What recording cost, measured."""
-
-    hook_events: int = 0
-    """Hook events appended, over all ranks."""
-    allocator_events: int = 0
-    """Allocator events kept, over all ranks."""
-    flush_ns: int = 0
-    """Time the slowest rank spent between steps to stop the profiler and write."""
-    raw_bytes: int = 0
-    """Size of what capture wrote, over all ranks."""
-    convert_ns: int = 0
-    """Time to turn it into tables, outside the training processes."""
-    recorded_step_ns: int | None = None
-    """Median time of a recorded step, the writing after it included; of all ranks, without the first two of each."""
-    bare_step_ns: int | None = None
-    """The same of the steps after the window; null when fewer than MIN_STEPS were seen on either side."""
-    num_bare_steps: int = 0
-    """Steps behind `bare_step_ns`, over all ranks."""
-
-
-class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """`manifest.json`."""
-
-    schema: str = SCHEMA_VERSION
-    name: str
-    created: str
-    """Local start time, ISO 8601 with offset."""
-    command: list[str] = []
-    script: str = ""
-    script_args: list[str] = []
-    strategy: Strategy = Strategy.NONE
-    strategy_detail: str = ""
-    """The strategy in the field's words, e.g. 'FSDP2, reshard_after_forward=True, 4 ranks'."""
-    world_size: int = 0
-    device_type: str = ""
-    device_name: str = ""
-    device_total_bytes: int | None = None
-    backend: str = ""
-    versions: dict[str, str] = {}
-    """python, torch, cuda, nccl, fsdp-profile."""
-    model: Model = Model()
-    ranks: list[RankRecord] = []
-    sources: dict[str, str] = {}
-    """Source -> 'recorded', or 'not recorded: why'."""
-    not_recorded: dict[str, str] = {}
-    """Field of `show --json` -> why it is null."""
-    warnings: list[str] = []
-    receipt: Receipt = Receipt()
-    complete: bool = False
-    """Every rank came to its end (Ending.COMPLETED) and all that was recorded could be read."""
-    extra: dict[str, Any] = {}
-
-    @property
-    def is_imported(self) -> bool:
-        """Others recorded it: what recording cost and how it ended are not known."""
-        return "imported" in self.extra
-
+from fsdp_profile.core.manifest import Manifest
+from fsdp_profile.core.schema import SCHEMA_VERSION
 
 READABLE_MAJORS = ("1", SCHEMA_VERSION.split(".")[0])
 """Major versions that are read; the tables of schema 1 get the category codes of today (ingest/tables.py)."""
@@ -146,7 +56,7 @@ def parse_manifest(content: bytes, *, where: str) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         raise InputError(f"{where}: not a run's manifest ({e})") from e
     is_former = version.split(".")[0] != SCHEMA_VERSION.split(".")[0]
-    return msgspec.structs.replace(found, schema=SCHEMA_VERSION) if is_former else found
+    return replace(found, schema=SCHEMA_VERSION) if is_former else found
 
 
 def write_manifest(run_dir: Path, manifest: Manifest) -> None:

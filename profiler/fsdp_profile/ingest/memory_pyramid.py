@@ -1,10 +1,10 @@
-"""The ledger of a rank at fewer and fewer events: table `memory_pyramid`.
+"""The ledger of a rank, downsampled level by level: table `memory_pyramid`.
 
 [Note: Pyramid]
 A bin of 64 events keeps the rows at its least, at its greatest and at its last total, each with all categories as
-they were at that event; each level above keeps as much of four bins together. So every row was (thinning.py says why
-that matters), the greatest total of any bins of a level is exact, and what is held into a quiet stretch is what was
-held. The first and the last event are in every level.
+they were at that event; each level above keeps as much of four bins together. So every row is a real event (see
+analysis/memory/downsampling.py), the greatest total of each bin is exact, and so is the total that lasts through bins
+without events. The first and the last event are in every level.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""What a reader wrote on a run: a few words, in a file of their own beside what was recorded.
+"""Tags that a user gave a run: a few words, in a file of their own beside the recording.
 
 A recording is never changed: a bundle takes no tags, and neither does a folder that cannot be written.
 """

@@ -1,8 +1,8 @@
 """What a measured run says about configurations that were not measured.
 
-[Note: Replay] The ledger of a measured step is gone through event by event with what the new configuration changes:
+[Note: Replay] The ledger of a measured step is replayed event by event with what the new configuration changes:
 states and the optimizer's temporaries in proportion to the shards, activations and temporaries in proportion to batch
-and sequence, gathered parameters and gradients on their way as the new layout holds them. The peak is that of the
+and sequence, gathered parameters and unreduced gradients as the new layout holds them. The peak is that of the
 changed ledger, so it may move to another moment. For another number of shards that is nearly all there is to know;
 for another layout the units' transient is modelled, and a simulation of the script (`calibrated`) knows more.
 """
@@ -45,7 +45,7 @@ class Target:
     checkpointing: Checkpointing = Checkpointing.NONE
     """FULL: of what was measured without."""
     grad_bytes: int | None = None
-    """Bytes of a gradient on its way; None: as measured."""
+    """Bytes of an unreduced gradient's element; None: as measured."""
     accumulates: bool = False
     """Several micro-batches to a step: gradients stay through their forwards."""
 
@@ -54,12 +54,15 @@ class Target:
             if not 0 < getattr(self, name) < math.inf:
                 raise UsageError(f"--{name.replace('_', '-')} {getattr(self, name):g}: give a number above 0")
         if self.checkpointing is Checkpointing.SELECTIVE:
-            raise UsageError("--ac selective: a recording does not tell scores from the rest; give none or full")
+            raise UsageError(
+                "--ac selective: a recording does not separate attention scores from other activations; "
+                "give none or full"
+            )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verification:
-    """A prediction beside what was then measured."""
+    """A prediction and its measurement."""
 
     predicted: PlanRow
     measured: PlanRow
@@ -205,7 +208,7 @@ def _change_transient(
     after: dict[Category, Floats], before: dict[Category, Floats], phases: np.ndarray[Any, Any], sizes: Sizes,
     target: Target,
 ) -> None:  # fmt: skip
-    """What units hold for a moment: as measured, without it, or as modelled."""
+    """Transient bytes of the units: as measured, without it, or as modelled."""
     nothing = np.zeros_like(before[Category.ACTIVATION])
     moving = (Category.UNSHARDED_PARAM, Category.UNSHARDED_GRAD, Category.ALL_GATHER, Category.REDUCE_SCATTER)
     scale = 1.0 if target.grad_bytes is None else target.grad_bytes / sizes.grad_itemsize
@@ -233,7 +236,7 @@ def _change_transient(
 def _keep_gathered(
     after: dict[Category, Floats], before: dict[Category, Floats], phases: np.ndarray[Any, Any], sizes: Sizes
 ) -> None:
-    """Units stay from their forward to the end of their backward: how many there are, activations and gradients tell.
+    """Units stay gathered from their forward to the end of their backward; activations and gradients show how many.
 
     Backward gathers nothing again.
     """

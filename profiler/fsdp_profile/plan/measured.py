@@ -1,16 +1,20 @@
-"""What a run tells a planner about its model: layout, units and sizes."""
+"""A run's layout, units and sizes, for the planner."""
 
 import re
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import STATES
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import UnitKind
+from fsdp_profile.core.schema import Strategy
+from fsdp_profile.core.units import is_unsharded, keeps_gathered
 from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.units import is_module
 from fsdp_profile.plan.formulas.strategies import Layout, World
 
 _BLOCK: Final = re.compile(r"^(.*?\.\d+)\.")
@@ -27,11 +31,11 @@ class Sizes:
     is_sharded: bool
     unsharded_bytes: int
     unit_bytes: int
-    """Of the largest unit but the root."""
+    """Bytes of the largest unit but the root."""
     root_bytes: int
-    """Of what is in no block."""
+    """Bytes of the parameters in no block."""
     num_units: int
-    """But the root."""
+    """Units without the root."""
     trained_bytes: int
     """All gradients, in the dtype they are kept in."""
     grad_itemsize: int
@@ -39,31 +43,31 @@ class Sizes:
 
 def layout_of(run: Run) -> Layout:
     """The layout that a run was recorded with."""
-    words = run.manifest.strategy_detail
-    if words.startswith("HSDP"):
+    strategy = run.manifest.strategy
+    if strategy is Strategy.HSDP:
         return Layout.HSDP
-    if words.startswith("FSDP") and "NO_SHARD" not in words:
-        is_kept = "=False" in words or "SHARD_GRAD_OP" in words
-        return Layout.FSDP_NO_RESHARD if is_kept else Layout.FSDP
-    return Layout.DDP
+    units = run.table("units", rank=run.ranks[0])
+    modules = units.filter(pa.array(is_module(units))).to_pylist()
+    if strategy not in (Strategy.FSDP1, Strategy.FSDP2) or is_unsharded(modules):
+        return Layout.DDP
+    return Layout.FSDP_NO_RESHARD if modules and keeps_gathered(modules) else Layout.FSDP
 
 
 def world_of(run: Run) -> World:
     """The ranks of a run, and its replicas under HSDP."""
     units = run.table("units", rank=run.ranks[0])
-    is_sharded = strings(units, "kind") != UnitKind.DDP_BUCKET.value
-    replicas = numbers(units, "replicate_size")[is_sharded]
+    replicas = numbers(units, "replicate_size")[is_module(units)]
     return World(size=max(run.manifest.world_size, 1), replicas=int(replicas.max()) if len(replicas) else 1)
 
 
 def sizes_of(run: Run, *, rank: int) -> Sizes:
     """The units of a sharded run; of DDP the blocks that the parameters' names show."""
-    rows = run.table("units", rank=rank).to_pylist()
-    sharded = [row for row in rows if row["kind"] != UnitKind.DDP_BUCKET.value]
-    if sharded:
-        by_unit = {row["name"]: row["unsharded_bytes"] for row in sharded}
-        shards = max(row["shard_size"] for row in sharded)
-        dtype = sharded[0]["dtype"]
+    units = run.table("units", rank=rank)
+    modules = units.filter(pa.array(is_module(units))).to_pylist()
+    if modules:
+        by_unit = {row["name"]: row["unsharded_bytes"] for row in modules}
+        shards = max(row["shard_size"] for row in modules)
+        dtype = modules[0]["dtype"]
     else:
         by_unit, shards = _blocks(run, rank), 1
         dtype = next(iter(run.manifest.model.dtypes), "float32")
@@ -73,7 +77,7 @@ def sizes_of(run: Run, *, rank: int) -> Sizes:
     return Sizes(
         layout=layout_of(run),
         shards=shards,
-        is_sharded=bool(sharded) and shards > 1,
+        is_sharded=shards > 1,
         unsharded_bytes=sum(by_unit.values()),
         unit_bytes=max(blocks, default=root),
         root_bytes=root,

@@ -6,8 +6,8 @@ from typing import Final
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.humanize import listed
+from fsdp_profile.core.manifest import Manifest, RankRecord
 from fsdp_profile.core.schema import Ending
-from fsdp_profile.ingest.manifest import Manifest, RankRecord
 from fsdp_profile.present.values import Sentence, joined, name, say, strong
 
 MAX_MESSAGE_CHARS: Final = 240

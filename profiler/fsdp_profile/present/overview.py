@@ -5,7 +5,7 @@ from typing import Final
 
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.core.humanize import bytes_text, ns_text, slowdown_text
-from fsdp_profile.ingest.manifest import Manifest
+from fsdp_profile.core.manifest import Manifest
 from fsdp_profile.present.values import NOT_RECORDED, Fact, Sentence, name, say
 
 RECEIPT_TITLE: Final = "What recording cost"

@@ -8,8 +8,8 @@ from builder import RunBuilder
 from fsdp_profile.analysis.collectives.cross_rank import by_kind, cross_rank
 from fsdp_profile.analysis.collectives.stragglers import NeverJoined, Straggler
 from fsdp_profile.analysis.collectives.waits import bus_factor
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import CollectiveKind, SpanKind
-from fsdp_profile.ingest.manifest import RankRecord
 
 GATHER, REDUCE = CollectiveKind.ALL_GATHER, CollectiveKind.ALL_REDUCE
 US, MS = 1_000, 1_000_000

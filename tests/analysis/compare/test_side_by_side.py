@@ -5,8 +5,8 @@ from builder import RunBuilder
 from fsdp_profile.analysis.compare.peaks import compare, waterfall_text
 from fsdp_profile.analysis.compare.replicated import replicated_estimate
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Model
 from fsdp_profile.core.schema import CollectiveKind, Phase, Strategy, UnitKind
-from fsdp_profile.ingest.manifest import Model
 
 
 def ddp(path, *, named=True):

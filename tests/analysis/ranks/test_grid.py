@@ -4,8 +4,8 @@ from fsdp_profile.analysis.collectives.cross_rank_summary import cross_rank_summ
 from fsdp_profile.analysis.ranks.grid import Measure, rank_grid, values_of
 from fsdp_profile.analysis.ranks.overview import rank_summaries
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import CollectiveKind
-from fsdp_profile.ingest.manifest import RankRecord
 
 
 def run_of(hosts):

@@ -8,7 +8,7 @@ from recording import SCRIPTS, fsdp_profile
 
 from fsdp_profile.analysis.memory.postmortem import post_mortems
 from fsdp_profile.analysis.run import load_run
-from fsdp_profile.capture.process.failure_flush import wait_for_last_words
+from fsdp_profile.capture.process.failure_flush import wait_for_failure_flush
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.layout import capture_log
 
@@ -51,10 +51,10 @@ OOM = '{"kind": "failure", "message": "OutOfMemoryError: CUDA out of memory."}'
 def test_the_launcher_waits_only_for_a_rank_without_last_words_and_only_after_an_out_of_memory(tmp_path: Path) -> None:
     log(tmp_path / "other", 0, '{"kind": "failure", "message": "ValueError: no"}')
     log(tmp_path / "other", 1, '{"kind": "rank"}')
-    assert wait_for_last_words(tmp_path / "other", grace_s=30) is False
+    assert wait_for_failure_flush(tmp_path / "other", grace_s=30) is False
     log(tmp_path / "done", 0, OOM)
     log(tmp_path / "done", 1, '{"kind": "chunk", "cut', '{"kind": "end"}')
-    assert wait_for_last_words(tmp_path / "done", grace_s=30) is True
+    assert wait_for_failure_flush(tmp_path / "done", grace_s=30) is True
     log(tmp_path / "silent", 0, OOM)
     log(tmp_path / "silent", 1, '{"kind": "rank"}')
-    assert wait_for_last_words(tmp_path / "silent", grace_s=0.1) is True
+    assert wait_for_failure_flush(tmp_path / "silent", grace_s=0.1) is True

@@ -5,7 +5,7 @@ from torch import nn
 
 from fsdp_profile.capture.sources.cpu import module_calls
 from fsdp_profile.capture.sources.host_states import host_states
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
 
 WEIGHT = 64 * 64 * 4
 
@@ -45,7 +45,7 @@ def test_nothing_on_the_host_is_no_row() -> None:
 def test_the_calls_of_known_modules_are_in_the_event_tree() -> None:
     """What a CUDA trace with stacks gives the ledger; CPU activity alone has the same Python calls."""
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
-    own = OwnCode()
+    own = UserCode()
     own.add_modules(model)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], with_stack=True) as profiler:
         model(torch.ones(1, 4))

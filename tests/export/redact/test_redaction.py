@@ -19,11 +19,12 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Manifest, Model, RankRecord
 from fsdp_profile.core.schema import TABLES, Ending, Phase, SpanKind
 from fsdp_profile.export.formats import FORMATS
 from fsdp_profile.export.redact.redaction import Redaction, redacted
 from fsdp_profile.ingest.imported.run import TRACE
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord, read_manifest, write_manifest
+from fsdp_profile.ingest.manifest import read_manifest, write_manifest
 from fsdp_profile.ingest.tables import empty_table, make_table, write_table
 
 SECRET = "s3cr3t"

@@ -8,7 +8,8 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.commands import main
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, SchemaError
-from fsdp_profile.ingest.manifest import Manifest, read_manifest, write_manifest
+from fsdp_profile.core.manifest import Manifest
+from fsdp_profile.ingest.manifest import read_manifest, write_manifest
 from fsdp_profile.ingest.rank.capture_log import read_capture_log
 
 RANK = {"kind": "rank", "rank": 3, "start_ns": 5}
@@ -22,7 +23,9 @@ def write(path: Path, *records: object, tail: bytes = b"") -> Path:
 def test_a_line_cut_short_is_dropped_and_said(tmp_path: Path) -> None:
     log = read_capture_log(write(tmp_path / "capture.jsonl", RANK, tail=b'{"kind":"chunk","st'))
     assert log.rank == {"rank": 3, "start_ns": 5}
-    assert log.warnings == ["capture.jsonl: line 2 is cut short (process killed, or disk full); dropped"]
+    assert log.warnings == [
+        "capture.jsonl: line 2 is cut short (the process was killed, or the disk is full) and was dropped"
+    ]
     assert log.end is None
 
 

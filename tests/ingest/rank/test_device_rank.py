@@ -11,7 +11,8 @@ from fsdp_profile.analysis.memory.host_states import HostStates, host_states
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.core import layout
 from fsdp_profile.core.categories import Category
-from fsdp_profile.ingest.manifest import Manifest, write_manifest
+from fsdp_profile.core.manifest import Manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.rank.convert import convert_rank
 
 BASE_NS = 1_790_857_026_000_000_000

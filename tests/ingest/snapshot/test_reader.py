@@ -124,7 +124,7 @@ def test_free_without_alloc_existed_from_the_start(snapshot_cases):
     assert history.blocks["start_ns"].to_pylist() == [T0_NS + 1000, T0_NS + 1000, T0_NS + 2000]
     assert mib(history.blocks, "size_bytes") == [2, 2, 1]
     assert history.warnings == (
-        "frees completed, none requested on record: 1; allocated ends when active does",
+        "frees completed, none requested on record: 1; those blocks count as allocated until the free is completed",
         "blocks from before the recording: 2 (4,194,304 bytes), of them with a free without alloc: 1",
     )
 

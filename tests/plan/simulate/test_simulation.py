@@ -85,11 +85,11 @@ def test_states_of_every_layout_are_the_closed_forms(script: str, layout: Layout
 def test_a_simulated_run_says_that_it_is_one() -> None:
     manifest = simulated("train_ddp.py", 4, Layout.FSDP).run.manifest
     assert manifest.warnings[0] == (
-        "simulated, not measured: rank 0 of 4 alone, no data in its tensors; its times mean nothing"
+        "simulated, not measured: rank 0 of 4 alone, no data in its tensors; its times are not measurements"
     )
     assert manifest.sources["allocator events"] == "simulated: no data in its tensors"
     assert manifest.strategy_detail == "FSDP2 reshard_after_forward=True, 5 units, 4 ranks"
-    assert simulated("train_ddp.py", 4, Layout.FSDP).made_up == {"examples/train_ddp.py:44 main": 1}
+    assert simulated("train_ddp.py", 4, Layout.FSDP).placeholder_reads == {"examples/train_ddp.py:44 main": 1}
 
 
 def test_calibrated_by_a_measured_run_of_another_strategy_and_world_size() -> None:
@@ -106,7 +106,7 @@ def test_an_ordinary_script_is_simulated_whole() -> None:
     found = simulate([str(path)], world=World(size=8))
     assert found.note == ""
     # The sampler's permutation, the scaler's found_inf and scale, isfinite, and three reads for the log.
-    assert {place.rsplit(":", 1)[-1] for place in found.made_up} == {
+    assert {place.rsplit(":", 1)[-1] for place in found.placeholder_reads} == {
         "20 main", "26 main", "30 main", "32 main", "35 main", "36 main",
     }  # fmt: skip
     numel = 64 * 256 + 256 + 256 * 10 + 10

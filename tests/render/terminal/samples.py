@@ -10,8 +10,8 @@ from rich.style import Style
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import Category
+from fsdp_profile.core.manifest import Model, RankRecord, Receipt
 from fsdp_profile.core.schema import SETUP_STEP, CollectiveKind, Ending, Phase, SpanKind, Strategy, UnitKind
-from fsdp_profile.ingest.manifest import Model, RankRecord, Receipt
 
 MIB, KIB = 1 << 20, 1 << 10
 MS = 1_000_000

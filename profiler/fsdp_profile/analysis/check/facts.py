@@ -10,7 +10,8 @@ from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
 from fsdp_profile.core.categories import CATEGORIES, Category
-from fsdp_profile.core.schema import NO_UNIT, SpanKind, UnitKind
+from fsdp_profile.core.schema import NO_UNIT, SpanKind
+from fsdp_profile.core.units import is_bucket
 from fsdp_profile.ingest.tables import numbers, strings
 
 
@@ -165,7 +166,7 @@ def _units(run: Run) -> dict[str, UnitFacts]:
         )  # fmt: skip
         has_reshards = bool((kind == SpanKind.RESHARD.value).any())
         for unit, name, unit_kind, size in names:
-            if unit_kind == UnitKind.DDP_BUCKET.value:
+            if is_bucket(str(unit_kind)):
                 continue
             gathers = _per_step(step[(owner == unit) & (kind == SpanKind.ALL_GATHER.value)], complete)
             reshards = _per_step(step[(owner == unit) & (kind == SpanKind.RESHARD.value)], complete)

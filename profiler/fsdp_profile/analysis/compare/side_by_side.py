@@ -17,8 +17,9 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
 from fsdp_profile.analysis.time.breakdown import step_breakdowns
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import Phase, UnitKind
+from fsdp_profile.core.schema import Phase
 from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.units import is_module
 
 OF_UNITS: Final = (
     Category.PARAM,
@@ -105,8 +106,7 @@ def step_cost(run: Run, *, rank: int) -> StepCost:
 
 def _sharded_units(run: Run, rank: int) -> list[str]:
     units = run.table("units", rank=rank)
-    kinds, names = strings(units, "kind"), strings(units, "name")
-    return [str(name) for kind, name in zip(kinds, names, strict=True) if kind != UnitKind.DDP_BUCKET.value]
+    return [str(name) for name in strings(units, "name")[is_module(units)]]
 
 
 def _held(run: Run, peak: Peak, names: Sequence[str]) -> dict[str, int] | None:

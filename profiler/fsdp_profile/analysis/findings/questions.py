@@ -13,8 +13,9 @@ from fsdp_profile.analysis.ranks.overview import rank_summaries, worst_peak
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.spans.recorded import unit_names
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import CollectiveKind, Strategy, UnitKind
+from fsdp_profile.core.schema import CollectiveKind, Strategy
 from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.units import is_sharded
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,11 +118,11 @@ def _of_tables(run: Run) -> Answers:
 
 def _sharding(run: Run, found: Peak) -> Sharding | None:
     units = run.table("units", rank=found.rank)
-    is_sharded = (strings(units, "kind") != UnitKind.DDP_BUCKET.value) & (numbers(units, "shard_size") > 1)
-    if run.manifest.strategy is Strategy.DDP or not is_sharded.any():
+    sharded = is_sharded(units)
+    if run.manifest.strategy is Strategy.DDP or not sharded.any():
         return None
     return Sharding(
-        shards=int(numbers(units, "shard_size")[is_sharded].max()),
+        shards=int(numbers(units, "shard_size")[sharded].max()),
         states_bytes=found.bytes_of(STATES),
         transient_bytes=found.bytes_of(TRANSIENT),
         activation_bytes=found.by_category.get(Category.ACTIVATION, 0),

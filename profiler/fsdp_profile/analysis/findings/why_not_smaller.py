@@ -15,8 +15,8 @@ from fsdp_profile.analysis.ranks.overview import worst_rank
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text
-from fsdp_profile.core.schema import UnitKind
-from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.tables import numbers
+from fsdp_profile.ingest.units import is_sharded
 
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -42,11 +42,11 @@ def why_not_smaller(run: Run) -> list[Reason]:
     if rank is None or found is None:
         return []
     units = run.table("units", rank=rank)
-    is_sharded = (strings(units, "kind") != UnitKind.DDP_BUCKET.value) & (numbers(units, "shard_size") > 1)
-    if not is_sharded.any():
+    sharded = is_sharded(units)
+    if not sharded.any():
         return []
-    shards = int(numbers(units, "shard_size")[is_sharded].max())
-    numel, whole = numbers(units, "numel")[is_sharded], numbers(units, "unsharded_bytes")[is_sharded]
+    shards = int(numbers(units, "shard_size")[sharded].max())
+    numel, whole = numbers(units, "numel")[sharded], numbers(units, "unsharded_bytes")[sharded]
     return [_measured_by(run, found), _activations(found), _ranks(found, shards), _units(numel, whole)]
 
 

@@ -13,7 +13,7 @@ from fsdp_profile.analysis.cache import cached_of_rank, store_in_run
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.run import Run
-from fsdp_profile.ingest.manifest import RankRecord
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.ingest.tables import numbers
 
 SUMMARY: Final = "summary"

@@ -1,7 +1,7 @@
 """Hooks on saving and loading: state dicts of modules and optimizers, torch.save and torch.load, torch DCP.
 
 Public names only. Calls nest (a state dict inside a save, a module's inside its parent's): the outermost one is the
-CHECKPOINT phase. Names that a torch lacks are passed over.
+CHECKPOINT phase. Names that a torch version lacks are skipped.
 """
 
 from collections.abc import Callable

@@ -86,7 +86,7 @@ def _waited(recorder: Recorder) -> Wrap:
 def _wrapper(patcher: Patcher, recorder: Recorder, kind: CollectiveKind) -> Wrap:
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def collective(*args: Any, **kwargs: Any) -> Any:
-            # One spelling calls the other: only the outer call counts.
+            # An alias calls the other function: only the outer call counts.
             if not recorder.enabled or getattr(recorder.local, "in_collective", False):
                 return original(*args, **kwargs)
             recorder.local.in_collective = True

@@ -1,7 +1,7 @@
 """The loss of every backward: what shows that a script trains the same under two strategies.
 
-[Note: A loss is read late] A hook keeps a reference to the scalar that backward was called on, a few bytes, and asks
-nothing of it. It is read when the step is written: on CUDA one step later, so that the host does not wait for the
+[Note: A loss is read late] A hook keeps a reference to the scalar that backward was called on, a few bytes, and
+does not read it. It is read when the step is written: on CUDA one step later, so that the host does not wait for the
 device inside the step; those of the last step when the recording ends.
 """
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder
+from fsdp_profile.core.capture_log import LOSSES, as_columns
 
 
 class LossHooks:
@@ -27,7 +28,7 @@ class LossHooks:
 
     def _backward(self, original: Any) -> Any:
         def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
-            # With a gradient of its own it is no loss: a checkpoint's backward, a pipeline's stage.
+            # With a gradient given it is not a loss: a checkpoint's backward, a pipeline's stage.
             if self._recorder.enabled and grad_tensors is None:
                 with self._patcher.guarded("losses"):
                     one = tensors if hasattr(tensors, "numel") else tensors[0]
@@ -41,6 +42,6 @@ class LossHooks:
         """The losses that can be read without waiting, as columns; see [Note: A loss is read late]."""
         ready = [(at, one) for at, one in self._kept if is_last or one.device.type == "cpu" or at < step]
         self._kept = self._kept[len(ready) :]
-        values = [float(one) for _, one in ready]
-        # JSON has no word for NaN and infinity.
-        return {"step": [at for at, _ in ready], "loss": [v if math.isfinite(v) else None for v in values]}
+        values = [(at, float(one)) for at, one in ready]
+        # JSON cannot represent NaN and infinity.
+        return as_columns(LOSSES, [(at, value if math.isfinite(value) else None) for at, value in values])

@@ -1,37 +1,34 @@
-"""What model was trained, as its parameters say, and what else is held; read once, at the first forward."""
+"""The model that is trained and the tensors that are alive when training begins; read once, at the first forward."""
 
 import contextlib
 import gc
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fsdp_profile.capture.recorder import Recorder, nbytes, parts
-from fsdp_profile.capture.units import UnitRegistry, clean_name, dtype_text
+from fsdp_profile.capture.units import clean_name, dtype_text
+from fsdp_profile.capture.wrappers.base import FlatParameter
+from fsdp_profile.core.capture_log import PREEXISTING_BLOCKS, as_columns
 from fsdp_profile.core.categories import Category
 
 
-def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
+def describe_model(module: Any, flat_parameters: Sequence[FlatParameter]) -> dict[str, Any]:
     """Name, elements, bytes and dtypes of the parameters, unsharded and without padding.
 
-    FSDP1's flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size,
-    quantised ones by what they are kept in.
+    Flat parameters are counted by the shapes they were made of, FSDP2's DTensors by their global size, quantised ones
+    by what they are kept in.
     """
     dtypes: Counter[str] = Counter()
     numel = trainable = count = size = 0
     flat: set[int] = set()
-    for _, owner in units.owners():
-        flat_param = getattr(owner, "flat_param", None)
-        if flat_param is None or not _belongs(owner, module):
-            continue
-        elements = sum(shape.numel() for shape in flat_param._shapes)
-        kept = getattr(flat_param, "_local_shard", flat_param)
-        numel += elements
-        count += len(flat_param._shapes)
-        size += elements * kept.element_size()
-        trainable += elements if flat_param.requires_grad else 0
-        dtypes[dtype_text(kept.dtype)] += elements
-        flat.update(id(p) for p in (flat_param, *(flat_param._params or ())))
+    for param in flat_parameters:
+        numel += param.numel
+        count += param.num_params
+        size += param.numel * param.itemsize
+        trainable += param.trainable_numel
+        dtypes[param.dtype] += param.numel
+        flat |= param.ids
     for param in module.parameters():
         if id(param) in flat:
             continue
@@ -52,7 +49,7 @@ def describe_model(module: Any, units: UnitRegistry) -> dict[str, Any]:
     }
 
 
-def tag_kept(module: Any, recorder: Recorder) -> None:
+def tag_root(module: Any, recorder: Recorder) -> None:
     """Tag what a root module keeps: its buffers, and its parameters, those outside of every unit included.
 
     Nothing is gathered before a root's first forward, so what its parameters hold now is what this rank keeps.
@@ -63,11 +60,11 @@ def tag_kept(module: Any, recorder: Recorder) -> None:
         recorder.tag(param, Category.PARAM, name=clean_name(name))
 
 
-def tag_held(recorder: Recorder) -> None:
-    """Tag, weakly, every tensor that the script holds when training begins, whatever it made it for.
+def tag_live_tensors(recorder: Recorder) -> None:
+    """Tag, weakly, every tensor that is alive when training begins.
 
-    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any;
-    the rest is the script's own: data, tables, averages. Any other tag of the same storage counts more.
+    Parameters of modules that nothing wraps (a reference model, a moving average) are kept by this rank like any
+    other; the rest is data of the script. Any other tag of the same storage overrides these.
     """
     import torch
 
@@ -77,10 +74,10 @@ def tag_held(recorder: Recorder) -> None:
         recorder.tag(value, category, name="held by the script", weak=True)
 
 
-def held_storages() -> dict[str, list[int]]:
-    """Addresses and sizes of what live tensors hold of the CPU's allocator, each once.
+def preexisting_blocks() -> dict[str, list[int]]:
+    """Blocks of the CPU's allocator that live tensors use, each once: the columns of capture_log.PREEXISTING_BLOCKS.
 
-    What torch did not allocate (numpy's arrays, mapped files, shared memory) cannot be resized.
+    Storages that torch did not allocate (numpy arrays, mapped files, shared memory) cannot be resized and are left out.
     """
     sizes: dict[int, int] = {}
     for tensor in _live_tensors():
@@ -89,7 +86,19 @@ def held_storages() -> dict[str, list[int]]:
                 storage = part.untyped_storage()
                 if part.device.type == "cpu" and storage.resizable() and storage.nbytes():
                     sizes[storage.data_ptr()] = storage.nbytes()
-    return {"address": list(sizes), "size_bytes": list(sizes.values())}
+    return as_columns(PREEXISTING_BLOCKS, sizes.items())
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """Tensors in nested lists, tuples and dicts, to a depth of 4."""
+    if hasattr(value, "untyped_storage"):
+        yield value
+    elif depth < 4 and isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item, depth + 1)
+    elif depth < 4 and isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item, depth + 1)
 
 
 def _live_tensors() -> Iterator[Any]:
@@ -103,10 +112,6 @@ def _live_tensors() -> Iterator[Any]:
             is_tensor[kind] = issubclass(kind, torch.Tensor) and kind.__name__ != "FakeTensor"
         if is_tensor[kind]:
             yield value
-
-
-def _belongs(handle: Any, module: Any) -> bool:
-    return any(getattr(m, "_handle", None) is handle for m in module.modules())
 
 
 def describe_optimizer(optimizer: Any, roots: list[Any]) -> dict[str, Any]:

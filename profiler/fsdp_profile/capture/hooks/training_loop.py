@@ -1,19 +1,21 @@
 """Hooks on the training loop itself: backward, recomputation, optimizer steps, original parameters.
 
 All public names but `_recomputation_hook` and `CheckpointFunction` of torch.utils.checkpoint (torch 2.4 .. 2.15) and
-the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo treats that very function specially.
+the factory around `Optimizer.step`. `checkpoint` itself stays untouched: Dynamo treats that function specially.
 """
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fsdp_profile.capture.patching import Patcher
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.steps import StepTracker
+from fsdp_profile.capture.wrappers.base import Wrapper
+from fsdp_profile.core.capture_log import RECOMPUTE_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import NO_UNIT, RECOMPUTE_REGION, Phase
+from fsdp_profile.core.schema import NO_UNIT, Phase
 
 Original = Callable[..., Any]
 
@@ -29,16 +31,14 @@ class LoopHooks:
         recorder: Recorder,
         tracker: StepTracker,
         *,
-        tag_grads: Callable[[], None],
-        after_backward: Callable[[], None],
+        wrappers: Sequence[Wrapper],
         when_quiet: Callable[[], None],
         first_step: Callable[[Any], None],
     ) -> None:
         self._patcher = patcher
         self._recorder = recorder
         self._tracker = tracker
-        self._tag_grads = tag_grads
-        self._after_backward = after_backward
+        self._wrappers = wrappers
         self._when_quiet = when_quiet
         self._first_step = first_step
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -48,7 +48,7 @@ class LoopHooks:
         self._closure_ran = False
         """A backward ran inside Optimizer.step: its gradients were not there when the step began."""
         self._recomputing: list[tuple[int, int]] = []
-        """(start_ns, forwards open at its begin) of the recomputations under way, outermost first."""
+        """(start_ns, forwards open at its begin) of the recomputations that are running, outermost first."""
 
     def install(self) -> None:
         """Install once torch is imported."""
@@ -120,7 +120,8 @@ class LoopHooks:
             finally:
                 if before is not Phase.BACKWARD and self._recorder.enabled:
                     with self._patcher.guarded("gradients that wait"):
-                        self._after_backward()
+                        for wrapper in self._wrappers:
+                            wrapper.backward_ended()
                 is_closure = self._tracker.depth > 0 and before is not Phase.BACKWARD
                 self._closure_ran = self._closure_ran or is_closure
                 outside = Phase.OPTIMIZER if is_closure else Phase.OTHER
@@ -162,7 +163,7 @@ class LoopHooks:
     def _end_recomputations(self, outer: int) -> None:
         """End those begun inside the first `outer`, and the units' forwards in them.
 
-        Recomputation stops early, by an exception, once it has what backward wants: no post-forward runs then.
+        Recomputation stops early, by an exception, once backward has what it needs: no post-forward runs then.
         """
         while len(self._recomputing) > max(outer, 0):
             start_ns, num_open = self._recomputing.pop()
@@ -190,7 +191,8 @@ class LoopHooks:
             self._recorder.enter_phase(Phase.OPTIMIZER)
 
     def _tag_grads_of(self, optimizer: Any) -> None:
-        self._tag_grads()
+        for wrapper in self._wrappers:
+            wrapper.tag_grads()
         for group in optimizer.param_groups:
             for param in group["params"]:
                 if param.grad is not None:
@@ -278,7 +280,7 @@ class LoopHooks:
         return update
 
     def _tag_scaler(self, scaler: Any) -> None:
-        """A GradScaler's `_scale` and `_growth_tracker` (torch 2.4 .. 2.15); untagged they pass for activations."""
+        """A GradScaler's `_scale` and `_growth_tracker` (torch 2.4 .. 2.15), which untagged count as activations."""
         for name in ("_scale", "_growth_tracker"):
             value = getattr(scaler, name, None)
             if value is not None:

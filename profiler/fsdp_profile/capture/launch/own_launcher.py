@@ -1,6 +1,6 @@
-"""Scripts that start their ranks themselves (`mp.spawn`, a launcher inside), and launchers: run once, record who joins.
+"""Run a launcher, or a script that starts its ranks itself, once; each process below it that joins a group is recorded.
 
-Runs in the launcher's process, as launch.py does where the ranks are started by us.
+Runs in the launcher's process, as launch/torchrun.py does for ranks that we start.
 """
 
 import ast
@@ -40,10 +40,10 @@ _RUN_COMMANDS: Final = ("os.system", "subprocess.run", "subprocess.call", "subpr
 
 
 def how_it_starts_ranks(script: Path) -> str | None:
-    """What in a script starts processes that become ranks, in a word; None when nothing does.
+    """What in a script starts processes that become ranks, by name; None when nothing does.
 
     Read from its source: calls of torch.multiprocessing's spawn, start_processes and Process, Lightning's Fabric and
-    Trainer, launchers' names in commands. A script that cannot be read as Python tells nothing.
+    Trainer, launchers' names in commands. For a script that does not parse as Python: None.
     """
     try:
         tree = ast.parse(script.read_bytes())
@@ -112,7 +112,7 @@ def _words(nodes: list[ast.expr]) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Forwarding:
-    """Where signals go that reach the launcher, and which one came first."""
+    """The process that receives the launcher's signals, and the first signal."""
 
     child: "subprocess.Popen[bytes] | None" = None
     first: int | None = None
@@ -132,7 +132,7 @@ def launch_tree(command: list[str], *, run_dir: Path, options: Options) -> Outco
         forwarding.child = subprocess.Popen(command, env=_environment(run_dir, options))
         code = forwarding.child.wait()
         wait_for_ranks(run_dir)
-    interrupted_by = forwarding.first if code else None  # else it came to its end all the same
+    interrupted_by = forwarding.first if code else None  # otherwise it has ended meanwhile
     return Outcome(exit_code=code if code >= 0 else SIGNAL_EXIT - code, interrupted_by=interrupted_by)
 
 

@@ -30,7 +30,7 @@ class Outcome:
     """For the launcher's own exit: the first failed rank's code, 128 + n for a signal."""
     first_failed_rank: int | None = None
     rank_exit_codes: dict[int, int] = field(default_factory=dict)
-    """Exit codes the agent told us, by global rank; negative for a signal. All 0 when the job succeeded."""
+    """Exit codes that the agent reported, by global rank; negative for a signal. All 0 when the job succeeded."""
     interrupted_by: int | None = None
     """Signal that ended the launcher itself."""
 
@@ -69,8 +69,8 @@ def prepare(*, script: list[str], torchrun_args: list[str]) -> Job:
 def launch(job: Job, *, run_dir: Path, options: Options, ranks: Callable[[], list[int]]) -> Outcome:
     """Start the ranks of a job here and wait for their end.
 
-    `ranks` tells the local global ranks afterwards (those that left a folder). Signals that end the job have their
-    former handlers back when this returns.
+    `ranks` is called afterwards for the global ranks of this node (those that left a folder). The handlers of signals
+    that end the job are restored when this returns.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -105,7 +105,7 @@ def _own_signal_handlers() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Finish what is short and must be whole (tables, the manifest) although signals keep coming."""
+    """Ignore further signals while tables and the manifest are written."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS}
     try:
         yield
@@ -154,7 +154,7 @@ def _environment(run_dir: Path, options: Options) -> Iterator[None]:
 
 @contextmanager
 def _quiet_agent() -> Iterator[None]:
-    """The agent's log would come between the script's lines; failures are told in one line by the verb."""
+    """Keep the agent's log off the script's output; the command reports failures in one line."""
     if os.environ.get("TORCHELASTIC_ERROR_FILE") or os.environ.get("LOGLEVEL"):
         yield
         return

@@ -1,4 +1,4 @@
-"""Arm the capture in a rank's process: before the script's first line, or once the process turns out to be a rank."""
+"""Arm the capture in a rank's process: before the script's first line, or once it has joined a process group."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ from fsdp_profile.capture.rewrap import install
 from fsdp_profile.capture.rewrap.target import parse_target
 from fsdp_profile.capture.session import Session
 from fsdp_profile.capture.sources.cpu import quiet_kineto
-from fsdp_profile.capture.wrappers import fsdp1, fsdp2
+from fsdp_profile.capture.wrappers.base import Wrapper
 from fsdp_profile.core import layout
 
 _armed: list[Session] = []
@@ -34,7 +34,7 @@ def arm() -> Session:
     quiet_kineto(os.environ)
     session = Session(run_dir, int(os.environ["RANK"]), options)
     _armed.append(session)
-    _hook_imports(session)
+    hook_imports(session)
     hide_own_frames()
     return session
 
@@ -42,8 +42,8 @@ def arm() -> Session:
 def arm_late(run_dir: Path, options: Options) -> Session:
     """Record this process as the rank of its process group, which was just made.
 
-    What tensors hold by now is read once, on CPU. Names that the script itself took from torch's modules (`from
-    torch.distributed import all_reduce`) stay as they are.
+    On CPU, the blocks that tensors use by now are read once. Names that the script itself imported from torch (`from
+    torch.distributed import all_reduce`) are not wrapped.
 
     Raises:
         FileExistsError: the rank was recorded already.
@@ -52,12 +52,12 @@ def arm_late(run_dir: Path, options: Options) -> Session:
     session = Session(run_dir, dist.get_rank(), options, is_late=True, world_size=dist.get_world_size())
     _armed.append(session)
     note_backend(str(dist.get_backend()))
-    _hook_imports(session)
+    hook_imports(session)
     return session
 
 
 def is_armed() -> bool:
-    """Whether this process is recorded, or was."""
+    """Whether this process is or was recorded."""
     return any(session.is_of_this_process for session in _armed)
 
 
@@ -71,26 +71,26 @@ def take_environment() -> tuple[Path, Options]:
     return run_dir, options
 
 
-def _hook_imports(session: Session) -> None:
+def hook_imports(session: Session) -> None:
+    """Have every hook of a session installed as the modules that it patches are imported."""
     imports = OnImport()
-    fsdp1_hooks, fsdp2_hooks = session.fsdp1, session.fsdp2
     imports.when(C10D, session.collectives_imported)
     imports.when(C10D, lambda module: _watch_backend(session, module))
     imports.when(C10D, gloo_exit.install)
-    imports.when("torch.nn.parallel.distributed", lambda _: session.ddp.install())
-    imports.when(fsdp1.FLAT_PARAM[0], lambda _: fsdp1_hooks.install_flat_param())
-    imports.when(fsdp1.RUNTIME[0], lambda _: fsdp1_hooks.install_runtime())
+    for wrapper in session.wrappers:
+        for name in wrapper.modules:
+            imports.when(name, partial(_install_wrapper, wrapper, name))
     imports.when(SHARDED_SCALER, lambda _: session.loop.install_sharded_scaler())
-    for name in fsdp2.PARAM_GROUP_MODULES:
-        imports.when(name, lambda _: fsdp2_hooks.install_param_group())
-    for name in fsdp2.STATE_MODULES:
-        imports.when(name, lambda _: fsdp2_hooks.install_state())
     for module, names in checkpointing.ON_IMPORT.items():
         imports.when(module, partial(_install_checkpoints, session, names))
     imports.when("torch._dynamo.trace_rules", lambda module: module.add("fsdp_profile"))
     imports.when("torch", session.torch_imported)
     if session.options.strategy:
-        install.install(imports, parse_target(session.options.strategy), session.tell_rewrap)
+        install.install(imports, parse_target(session.options.strategy), session.note_rewrap)
+
+
+def _install_wrapper(wrapper: Wrapper, name: str, _module: ModuleType) -> None:
+    wrapper.install(name)
 
 
 def _install_checkpoints(session: Session, names: tuple[str, ...], module: ModuleType) -> None:
@@ -111,7 +111,7 @@ def _watch_backend(session: Session, module: Any) -> None:
 
 
 def hide_own_frames() -> None:
-    """A traceback of the script shows the script's frames and torch's, as without us."""
+    """Remove our frames from the tracebacks that Python prints."""
     show = sys.excepthook
 
     def excepthook(kind: type[BaseException], value: BaseException, traceback: TracebackType | None) -> None:

@@ -1,7 +1,7 @@
 """`FSDP_PROFILE=1`: record the ranks of any job whose processes inherit that, started by whatever launcher.
 
 Imported by `fsdp_profile_autostart.pth`, which is installed beside the package, in every Python process that has the
-variable; all it does there is to wait for a process group. `FSDP_PROFILE_OUTPUT` names the run directory.
+variable; it only waits for a process group there. `FSDP_PROFILE_OUTPUT` names the run directory.
 """
 
 import os
@@ -25,7 +25,7 @@ def _begin() -> "Session | None":
     from fsdp_profile.capture.process.arm import arm_late
     from fsdp_profile.capture.process.join import join_own_run
 
-    if os.environ.pop(VARIABLE, "") != "1":  # below a rank: a worker of its own
+    if os.environ.pop(VARIABLE, "") != "1":  # a child process of a rank
         return None
     given = os.environ.get(OUTPUT)
     dist = sys.modules[C10D]
@@ -35,7 +35,7 @@ def _begin() -> "Session | None":
 
 
 def start() -> None:
-    """Wait, unless `fsdp-profile run` looks after this process already."""
+    """Wait for a process group, unless `fsdp-profile run` started this process."""
     if layout.ENV_RUN_DIR in os.environ or VARIABLE not in os.environ:
         return
     if os.environ[VARIABLE] != "1":

@@ -1,9 +1,9 @@
-"""Let the other ranks write their last window when one ran out of memory or was killed.
+"""Let the other ranks flush their last window when one ran out of memory or was killed.
 
 The elastic agent ends all ranks at once when one fails. A rank whose collective broke with the failed one is then in
 the middle of its own exception, and what it recorded since the last step is lost. So, only when a rank's log says
-that it ran out of memory, or its process died by a signal (the kernel's own answer to memory that ran out), the
-agent's SIGTERM waits until the others have written, a few seconds at most.
+that it ran out of memory, or its process died by a signal (as the kernel's OOM killer sends), the agent's SIGTERM
+is delayed until the others have written, by a few seconds at most.
 """
 
 import json
@@ -16,17 +16,18 @@ from typing import Any, Final
 import psutil
 
 from fsdp_profile.core import layout
+from fsdp_profile.core.capture_log import Record
 from fsdp_profile.core.errors import is_out_of_memory
 
 GRACE_S: Final = 5.0
 _POLL_S: Final = 0.05
 _TAIL_BYTES: Final = 64 << 10
-_OVER: Final = ("end", "failure")
+_CLOSING: Final = (Record.END, Record.FAILURE)
 
 
 @contextmanager
 def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
-    """While open, the agent of this process waits for last words before it ends its ranks.
+    """While open, the agent of this process waits for the ranks' failure flush before it ends them.
 
     `PContext.close(death_sig, timeout)` of torch.distributed.elastic.multiprocessing.api, torch 2.4 .. 2.15; where it
     is absent nothing waits.
@@ -39,7 +40,7 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
     original = PContext.close
 
     def close(context: Any, *args: Any, **kwargs: Any) -> None:
-        wait_for_last_words(run_dir, grace_s=grace_s, num_killed=_num_killed(context))
+        wait_for_failure_flush(run_dir, grace_s=grace_s, num_killed=_num_killed(context))
         original(context, *args, **kwargs)
 
     PContext.close = close  # type: ignore[method-assign, assignment]
@@ -49,10 +50,10 @@ def grace(run_dir: Path, *, grace_s: float = GRACE_S) -> Iterator[None]:
         PContext.close = original  # type: ignore[method-assign]
 
 
-def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -> bool:
-    """Wait until every rank's log has its end, if one ran out of memory or was killed; whether it waited at all.
+def wait_for_failure_flush(run_dir: Path, *, grace_s: float, num_killed: int = 0) -> bool:
+    """Wait for every rank's closing record if one ran out of memory or was killed; returns whether it waited.
 
-    A killed rank writes no end.
+    A killed rank writes no closing record.
     """
     logs = _logs(run_dir)
     if not num_killed and not any(_ran_out_of_memory(path) for path in logs):
@@ -64,7 +65,7 @@ def wait_for_last_words(run_dir: Path, *, grace_s: float, num_killed: int = 0) -
 
 
 def wait_for_ranks(run_dir: Path, *, grace_s: float = GRACE_S) -> None:
-    """Wait until the ranks' processes are over: whoever started them may be gone before them, by a signal."""
+    """Wait until the ranks' processes have ended: a signal may end their launcher before them."""
     until = time.monotonic() + grace_s
     pids = [pid for path in _logs(run_dir) if (pid := _pid_of(path))]
     while time.monotonic() < until and any(map(_runs, pids)):
@@ -72,7 +73,7 @@ def wait_for_ranks(run_dir: Path, *, grace_s: float = GRACE_S) -> None:
 
 
 def _pid_of(log: Path) -> int:
-    """The process that wrote a log here, as its first line says; 0 when it is not whole."""
+    """The process that wrote a log, from its first line; 0 when that line is cut short."""
     with log.open("rb") as file:
         try:
             return int(json.loads(file.readline()).get("pid", 0))
@@ -94,7 +95,7 @@ def first_to_fail(run_dir: Path) -> int | None:
         for rank in layout.ranks_in(run_dir)
         if layout.capture_log(run_dir, rank).exists()
         for record in _last_records(layout.capture_log(run_dir, rank))
-        if record["kind"] == "failure"
+        if record["kind"] == Record.FAILURE
     )
     return min(failures, default=(0, None))[1]
 
@@ -112,7 +113,7 @@ def _logs(run_dir: Path) -> list[Path]:
 
 
 def _last_records(path: Path) -> list[dict[str, Any]]:
-    """The last whole lines of a log that are short: its closing records."""
+    """The closing records among the last lines of a log."""
     with path.open("rb") as file:
         file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
         lines = file.read().splitlines()
@@ -122,7 +123,7 @@ def _last_records(path: Path) -> list[dict[str, Any]]:
             record = json.loads(line)
         except ValueError:  # cut off at the front, or being written
             continue
-        if isinstance(record, dict) and record.get("kind") in _OVER:
+        if isinstance(record, dict) and record.get("kind") in _CLOSING:
             records.append(record)
     return records
 

@@ -1,9 +1,10 @@
-"""Let gloo's workers come to rest before their process group is destroyed.
+"""Let gloo's workers become idle before their process group is destroyed.
 
 [Note: gloo's workers and the GIL] torch 2.13 (seen on CPU, gloo, DDP): a collective issued in backward keeps Python's
 context in its work, so the worker that drops the work needs the GIL. If the script destroys the group within a
-millisecond of its last backward, the main thread joins that worker with the GIL held, and neither goes on. The script
-alone can meet this too; recorded ones met it in about one of six runs of one script. A pause without the GIL ends it.
+millisecond of its last backward, the main thread joins that worker with the GIL held, and both wait forever.
+This happens without the capture too; with it, in about one of six runs of one script. A pause that releases the GIL
+avoids it.
 """
 
 import functools

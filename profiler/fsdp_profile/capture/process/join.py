@@ -1,11 +1,11 @@
-"""Inside somebody else's launcher: the ranks of a job agree on one run directory, without a word between them.
+"""Under another launcher: the ranks of a job agree on one run directory without communicating.
 
 [Note: The key of a job] What all its ranks share and no other job does: the scheduler's job and step, the rendezvous,
 and, where all ranks are on one machine, the launcher's process and when it began. The first rank writes the manifest,
-marked as unfinished: nobody outlives the ranks to finish it, so the first reader does.
+marked as unfinished: no process of ours outlives the ranks, so the first reader completes it.
 
-[Note: Several jobs of one script] A script may start ranks again when the first have ended (two `mp.spawn`). Whoever
-finds its rank recorded already belongs to a further job, and records into a folder of that one.
+[Note: Several jobs of one script] A script may start ranks again when the first have ended (two `mp.spawn`). A
+process whose rank is recorded already belongs to a further job, and records into a folder of that job.
 """
 
 import json
@@ -40,7 +40,7 @@ def job_key(environ: Mapping[str, str]) -> str:
 
 
 def key_of_nodes(*parts: str | None) -> str:
-    """The key of a job of several nodes, from what their launchers were told alike: rendezvous, master, port."""
+    """The key of a job of several nodes, from the settings that all of them share: rendezvous, master address, port."""
     return re.sub(r"[^\w.-]", "_", "-".join(part for part in parts if part and part != "none")) or "job"
 
 
@@ -53,7 +53,7 @@ def join_run(
     command: list[str],
     key: str | None = None,
 ) -> Path:
-    """The run directory of this rank's job, or of this node's, made by the first that comes.
+    """The run directory of this rank's job, or of this node's, made by the first process that needs it.
 
     Raises:
         OutputError: the folder holds something else, or cannot be written.
@@ -71,7 +71,7 @@ def join_run(
 
 
 def join_own_run(output: Path | None, *, rank: int, world_size: int) -> Path:
-    """The same for a process that nobody of us started: what runs is what its own command line says."""
+    """`join_run` for a process that another launcher started: the script is taken from its own command line."""
     join = partial(
         join_run,
         world_size=world_size,
@@ -87,7 +87,7 @@ def join_own_run(output: Path | None, *, rank: int, world_size: int) -> Path:
 def place_of_job(run_dir: Path, *, rank: int, world_size: int) -> Path:
     """The folder of the job that this rank is of; see [Note: Several jobs of one script].
 
-    Its ranks agree without a word: the first folder of a job like theirs in which their rank is free.
+    It is the first folder of a job with the same key in which this rank is free.
     """
     key = _key_in_script(os.environ, world_size)
     numbers = count()
@@ -141,7 +141,7 @@ def _write_manifest(
 
 
 def _place(partial: Path, path: Path) -> None:
-    """Put a file where it is to stand, unless something stands there: whole, and only once."""
+    """Move a file to its place, whole, unless a file is there already."""
     try:
         os.link(partial, path)
     except FileExistsError:

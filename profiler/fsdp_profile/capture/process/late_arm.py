@@ -1,6 +1,6 @@
-"""Wait, in any process of a tree, until it joins a process group: then it is a rank, and is recorded.
+"""Record a process of a tree once it joins a process group, which makes it a rank.
 
-So launchers, parents of `mp.spawn` and data loader workers stay as they are: all that runs in them is this wait.
+Launchers, parents of `mp.spawn` and data loader workers only wait for that and are not recorded.
 """
 
 import functools
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def wait_for_group(begin: "Callable[[], Session | None]") -> None:
-    """Once this process, or one forked from it, has a process group, call `begin`, which arms, or gives None."""
+    """Call `begin`, which returns the armed session or None, once this process or a fork of it has a process group."""
     OnImport().when(C10D, lambda module: _watch(module, begin))
 
 
 def in_tree(*, when_armed: "Callable[[], None]") -> "Session | None":
-    """Arm as the environment says that our launcher left; None below a process that was armed already.
+    """Arm as our launcher's environment variables say; None below a process that was armed already.
 
-    `when_armed` takes the rest of the injection out of the environment: nothing below a rank is one.
+    `when_armed` removes the injection from the environment: no child of a rank is a rank.
     """
     from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What the parts of the re-wrapping share: the strategy, its meshes, and the ways to say something or to refuse."""
+"""What the modules of the re-wrapping share: the strategy, its meshes, notes and refusals."""
 
 import sys
 from collections.abc import Callable
@@ -14,22 +14,22 @@ class RewrapRefusedError(RuntimeError):
 
 @dataclass(kw_only=True, slots=True)
 class Context:
-    """One process under one `--as`."""
+    """The re-wrapping of one process."""
 
     target: Target
-    tell: Callable[[str], None]
-    """Told in words what was done in place of what; see `note`."""
-    told: set[str] = field(default_factory=set)
+    write_note: Callable[[str], None]
+    """Writes a note to the recording; see `note`."""
+    noted: set[str] = field(default_factory=set)
     meshes: dict[str, Any] = field(default_factory=dict)
     """Device type -> mesh; making one is a collective, so each is made once."""
     has_sharded_ddp: bool = False
-    """A DDP object of the script was sharded: it knows nothing of DTensors."""
+    """A DDP object of the script was sharded: it does not handle DTensors."""
 
     def note(self, text: str) -> None:
-        """Say, once, what was done in place of what."""
-        if text not in self.told:
-            self.told.add(text)
-            self.tell(text)
+        """Record, once, what was done in place of what."""
+        if text not in self.noted:
+            self.noted.add(text)
+            self.write_note(text)
 
     def refuse(self, call: str, why: str) -> NoReturn:
         """See [Note: Shim or refuse] in rewrap.
@@ -57,7 +57,7 @@ class Context:
         return self.meshes[device_type]
 
     def check_spans(self, mesh: Any, call: str) -> None:
-        """Refuse a mesh that leaves ranks to another use beside it."""
+        """Refuse a mesh that does not span all ranks."""
         import torch.distributed as dist
 
         if mesh is not None and mesh.size() != dist.get_world_size():

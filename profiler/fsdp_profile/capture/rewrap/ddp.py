@@ -29,7 +29,7 @@ _REFUSED = {
 
 
 def install(module: Any, context: Context) -> None:
-    """Exchange what DistributedDataParallel does; the class stays itself."""
+    """Exchange what DistributedDataParallel does; the class stays the same object."""
     kind = module.DistributedDataParallel
     original = kind.__init__
 
@@ -48,7 +48,7 @@ def install(module: Any, context: Context) -> None:
 
 
 def whole_norm(module: Any, context: Context) -> None:
-    """The norm that `clip_grad_norm_` tells is a plain tensor, as a DDP script formats and logs it."""
+    """Return a plain tensor from `clip_grad_norm_`, as a DDP script expects to format and log."""
     original = module.clip_grad_norm_
 
     @functools.wraps(original)

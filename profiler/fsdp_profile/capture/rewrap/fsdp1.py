@@ -93,7 +93,7 @@ def _wrap(real: Any, context: Context, args: tuple[Any, ...], kwargs: dict[str, 
     module = given["module"]
     offload = given.get("cpu_offload")
     if offload is not None and getattr(offload, "offload_params", offload):
-        context.refuse("FullyShardedDataParallel(cpu_offload=...)", "DDP has no parameters on the host")
+        context.refuse("FullyShardedDataParallel(cpu_offload=...)", "DDP does not offload parameters to the host")
     _materialize(module, given, context)
     if given.get("device_id") is not None:
         module.to(given["device_id"])
@@ -115,7 +115,7 @@ def _materialize(module: Any, given: dict[str, Any], context: Context) -> None:
     """Parameters on meta, made as FSDP1 makes them: by `param_init_fn`, else by each module's reset_parameters."""
     on_meta = [m for m in module.modules() if any(p.is_meta for p in m.parameters(recurse=False))]
     if on_meta:
-        context.note("the model is made on meta: its weights are drawn anew, and differ from a sharded run's")
+        context.note("the model is built on meta: its weights are initialized again and differ from a sharded run's")
     for one in on_meta:
         if given.get("param_init_fn") is not None:
             given["param_init_fn"](one)
@@ -136,7 +136,7 @@ def _stand_in(real: Any, context: Context) -> Any:
 
         def __getattr__(cls, name: str) -> Any:
             if hasattr(real, name):
-                context.refuse(f"FullyShardedDataParallel.{name}", "it means nothing without shards")
+                context.refuse(f"FullyShardedDataParallel.{name}", "it has no meaning without shards")
             raise AttributeError(f"type object 'FullyShardedDataParallel' has no attribute {name!r}")
 
     return Called("FullyShardedDataParallel", (), {**_static_methods(context), "__doc__": real.__doc__})

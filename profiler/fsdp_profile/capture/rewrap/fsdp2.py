@@ -50,7 +50,7 @@ def sharded(kwargs: dict[str, Any], context: Context) -> dict[str, Any]:
 
 
 def _keep_resharding(fsdp_module: Any) -> None:
-    """When to reshard is what `--as` says: the script's later word on it does not count."""
+    """Ignore the script's later calls on when to reshard: `--as` decides it."""
 
     def set_reshard_after_forward(_module: Any, *_args: Any, **_kwargs: Any) -> None:
         return None
@@ -69,10 +69,14 @@ def _replace_by_ddp(module: Any, original: Any, context: Context) -> None:
         mesh, policy = given.get("mesh"), given.get("mp_policy")
         context.check_spans(mesh, "fully_shard")
         if type(given.get("offload_policy")).__name__ == "CPUOffloadPolicy":
-            context.refuse("fully_shard(offload_policy=CPUOffloadPolicy())", "DDP has no parameters on the host")
+            context.refuse(
+                "fully_shard(offload_policy=CPUOffloadPolicy())", "DDP does not offload parameters to the host"
+            )
         for one in wrapped if isinstance(wrapped, list | tuple) else [wrapped]:
             if any(param.is_meta for param in one.parameters()):
-                context.note("the model is made on meta: its weights are drawn anew, and differ from a sharded run's")
+                context.note(
+                    "the model is built on meta: its weights are initialized again and differ from a sharded run's"
+                )
             replicate(one, front, context)
             one.__dict__["_replica_ignored"] = tuple(given.get("ignored_params") or ())
             set_precision(one, getattr(policy, "param_dtype", None), context)
@@ -114,7 +118,7 @@ class _Done:
 
 
 def _front(real: Any, context: Context) -> type[Replica]:
-    """FSDPModule's methods on a replicated module: gradients sync or not; the rest tunes what is not there."""
+    """FSDPModule's methods on a replicated module: whether gradients are synchronized; the others have no effect."""
 
     def set_requires_gradient_sync(module: Any, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
         for one in module.modules() if recurse else (module,):
@@ -144,7 +148,7 @@ def _front(real: Any, context: Context) -> type[Replica]:
 
 
 def _stand_in(real: Any, front: type[Replica]) -> Any:
-    """`isinstance(module, FSDPModule)` of a replicated module says yes: the script's own branches stay taken."""
+    """`isinstance(module, FSDPModule)` is True of a replicated module, so that the script takes the same branches."""
 
     class Asked(type):
         def __instancecheck__(cls, instance: object) -> bool:

@@ -6,7 +6,7 @@ with `fully_shard`. Everything below is torch's own, so the hooks see the units 
 
 [Note: Shim or refuse] A call that only the script's own strategy knows is answered where its meaning is clear
 (`model.no_sync()`, `param.full_tensor()` of a whole parameter). Where it is not, `refuse` raises in the script's own
-line and names the call: a guess would give a run that looks right and is not.
+line and names the call: a guess would give a run that looks right and is wrong.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from fsdp_profile.capture.rewrap import ddp, fsdp1, fsdp2, zero1
 from fsdp_profile.capture.rewrap.context import Context
 from fsdp_profile.capture.rewrap.target import Recipe, Target
 
-Tell = Callable[[str], None]
+WriteNote = Callable[[str], None]
 
 
-def install(imports: OnImport, target: Target, tell: Tell) -> None:
-    """Exchange the wrappers as they are imported; `tell` is told in words what was done in place of what.
+def install(imports: OnImport, target: Target, write_note: WriteNote) -> None:
+    """Exchange the wrappers as they are imported; `write_note` receives what was done in place of what.
 
     Install after the capture's own hooks: what is exchanged here must not reach them twice.
     """
     if target.recipe is Recipe.AS_IS:
         return
-    context = Context(target=target, tell=tell)
+    context = Context(target=target, write_note=write_note)
     imports.when(fsdp1.MODULE, lambda module: fsdp1.install(module, context))
     for name in fsdp2.MODULES:
         imports.when(name, lambda module: fsdp2.install(module, context))

@@ -61,7 +61,7 @@ def replicate(module: Any, front: type[Replica], context: Context) -> Any:
     if issubclass(kind, Replica):
         return module
     extra = {"__module__": kind.__module__, "_replica_context": context}
-    # As torch names the class of a sharded module: the model is told by this name less its prefix.
+    # As torch names the class of a sharded module: describe_model removes this prefix.
     module.__class__ = type(f"FSDP{kind.__name__}", (front, kind), extra)
     return module
 
@@ -104,7 +104,7 @@ def _unused_refused(module: Any) -> Iterator[None]:
 
 
 def _in_backward() -> bool:
-    """Whether autograd is at work: a checkpoint runs forwards again there (private; present in torch 2.4 .. 2.15)."""
+    """Whether autograd is running: a checkpoint runs forwards again there (private; present in torch 2.4 .. 2.15)."""
     task = getattr(sys.modules["torch"]._C, "_current_graph_task_id", None)
     return task is not None and int(task()) != -1
 
@@ -134,7 +134,7 @@ def set_precision(module: Any, dtype: Any, context: Context) -> None:
 def whole_tensors(context: Context) -> None:
     """`param.full_tensor()` and `.to_local()` of a parameter that is whole are the parameter.
 
-    What else only a DTensor has is refused by name; `hasattr` keeps saying no.
+    Other DTensor methods are refused by name; `hasattr` stays False.
     """
     import torch
 

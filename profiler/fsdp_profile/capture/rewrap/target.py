@@ -60,7 +60,7 @@ class Target:
         return self.recipe in (Recipe.ZERO2, Recipe.FSDP, Recipe.HSDP)
 
     def check(self, world_size: int) -> None:
-        """See that so many ranks can train so.
+        """Raise UsageError if this world size cannot use the strategy.
 
         Raises:
             UsageError: the groups do not divide the ranks, or leave one replica.
@@ -76,7 +76,7 @@ def parse_target(text: str) -> Target:
     """The strategy of a text such as 'ddp' or 'hsdp:4'.
 
     Raises:
-        UsageError: it names none.
+        UsageError: the text names no strategy.
     """
     name, colon, number = text.strip().lower().partition(":")
     recipe = next((r for r in Recipe if r.value == name), None)

@@ -1,13 +1,13 @@
 """CPU: allocator events, operators and the transport's work, from torch.profiler, one chunk per flush.
 
-[Note: One chunk per step] The profiler is stopped and started again at every step boundary: what it held is then
+[Note: One chunk per step] The profiler is stopped and started again at every step boundary: its events are then
 written, so a killed process keeps its whole steps and memory stays bounded. The allocator's own total runs on
 over the gap (seen on 2.13), and in the gap only our code runs, with the garbage collector off.
 
 [Note: Never stop inside a record_function] A RecordFunction that began before a stop and ends after it writes into
 buffers the stop has freed and corrupts the heap (seen on 2.13: FSDP1's forward, Optimizer.step, both open
-record_functions). So a chunk ends only where none is open on this thread and no asynchronous collective is under
-way; otherwise the chunk goes on to the next boundary.
+record_functions). So a chunk ends only where none is open on this thread and no asynchronous collective is in
+flight; otherwise the chunk continues to the next boundary.
 
 Frees on other threads (gloo's workers) never reach the profiler; the allocator's total keeps counting them.
 """
@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
+from fsdp_profile.core.capture_log import ALLOCATOR, MODULE_CALLS, OPERATORS, TRANSPORT, as_columns
 
 _TRANSPORT_PREFIXES = ("c10d::", "gloo:", "nccl:", "mpi:", "ucc:", "xccl:")
 _PYTHON_CALLS = ("PyCall", "PyCCall")
@@ -27,12 +28,12 @@ _FUNCTIONAL_PREFIX = "_c10d_functional::"
 class CpuWindow:
     """One profiler at a time. Errors propagate to the session, which switches the source off."""
 
-    def __init__(self, *, own_code: OwnCode | None = None) -> None:
-        self._own_code = own_code
+    def __init__(self, *, user_code: UserCode | None = None) -> None:
+        self._user_code = user_code
         self._profiler: Any = None
         self._is_paused = False
         self.is_starting = False
-        """True while our own profiler starts, which must not be taken for the script's."""
+        """True while our profiler starts, which must not be mistaken for the script's."""
 
     @property
     def is_running(self) -> bool:
@@ -44,7 +45,7 @@ class CpuWindow:
         from torch.profiler import ProfilerActivity, profile
 
         self._profiler = profile(
-            activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=self._own_code is not None
+            activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=self._user_code is not None
         )
         self.is_starting = True
         try:
@@ -61,14 +62,14 @@ class CpuWindow:
             profiler.stop()
             if trace is not None:
                 profiler.export_chrome_trace(str(trace))
-            return event_columns(profiler.profiler.kineto_results.experimental_event_tree(), own_code=self._own_code)
+            return event_columns(profiler.profiler.kineto_results.experimental_event_tree(), user_code=self._user_code)
         finally:
             _release(profiler)
             if was_enabled:
                 gc.enable()
 
     def pause(self) -> None:
-        """Record no more operators where this torch can pause (2.5 on); what is there stays until `stop`."""
+        """Record no more operators, where this torch can pause (2.5 on); recorded events are kept until `stop`."""
         toggle = getattr(self._profiler, "toggle_collection_dynamic", None)
         if toggle is None or self._is_paused:
             return
@@ -86,12 +87,11 @@ def _release(profiler: Any) -> None:
     profiler.profiler = None
 
 
-def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[str, Any]:
+def event_columns(roots: list[Any], *, user_code: UserCode | None = None) -> dict[str, Any]:
     """Columns of Kineto's experimental event tree (torch._C._profiler._ProfilerEvent, the same in 2.4 .. 2.15).
 
-    `allocator`: t_ns, address, delta_bytes, reported_bytes, operator (innermost, or the functional collective whose
-    result it is), transport (row of `transport`, or -1); `transport`: operators of a communication library;
-    `operators`: outermost ones of the tensor library that are not communication. Names are codes into `words`.
+    These are capture_log.CPU_TABLES and their `words`. The operator of an allocator event is the innermost one, or the
+    functional collective whose result the block is.
     """
     words: dict[str, int] = {}
     allocator: list[tuple[int, int, int, int, int, int, int, int]] = []
@@ -108,7 +108,7 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
             sizes = (node.start_time_ns, fields.ptr, fields.alloc_size, fields.total_allocated)
             allocator.append((*sizes, operator, carrier, site, module))
         elif kind in _PYTHON_CALLS:
-            line, path = (own_code.line_of(node), own_code.module_of(node)) if own_code is not None else ("", "")
+            line, path = (user_code.line_of(node), user_code.module_of(node)) if user_code is not None else ("", "")
             site = words.setdefault(line, len(words)) if line else site
             module = words.setdefault(path, len(words)) if path else module
         else:
@@ -128,30 +128,22 @@ def event_columns(roots: list[Any], *, own_code: OwnCode | None = None) -> dict[
     order = sorted(range(len(allocator)), key=lambda i: allocator[i][0])
     return {
         "words": list(words),
-        "allocator": _columns(
-            [allocator[i] for i in order],
-            ("t_ns", "address", "delta_bytes", "reported_bytes", "operator", "transport", "site", "module"),
-        ),
-        "transport": _columns(transport, ("name", "start_ns", "end_ns", "thread")),
-        "operators": _columns(operators, ("name", "start_ns", "end_ns", "thread")),
+        "allocator": as_columns(ALLOCATOR, [allocator[i] for i in order]),
+        "transport": as_columns(TRANSPORT, transport),
+        "operators": as_columns(OPERATORS, operators),
     }
 
 
-def module_calls(roots: list[Any], own_code: OwnCode) -> dict[str, list[Any]]:
+def module_calls(roots: list[Any], user_code: UserCode) -> dict[str, list[Any]]:
     """Columns path, start_ns, end_ns of the calls of known modules in Kineto's event tree, in no order."""
     calls = []
     stack = list(roots)
     while stack:
         node = stack.pop()
-        if node.tag.name in _PYTHON_CALLS and (path := own_code.module_of(node)):
+        if node.tag.name in _PYTHON_CALLS and (path := user_code.module_of(node)):
             calls.append((path, node.start_time_ns, node.end_time_ns))
         stack.extend(node.children)
-    return _columns(calls, ("path", "start_ns", "end_ns"))
-
-
-def _columns(rows: list[Any], names: tuple[str, ...]) -> dict[str, list[Any]]:
-    columns = zip(*rows, strict=True) if rows else ([] for _ in names)
-    return {name: list(values) for name, values in zip(names, columns, strict=True)}
+    return as_columns(MODULE_CALLS, calls)
 
 
 def quiet_kineto(environ: Any) -> None:

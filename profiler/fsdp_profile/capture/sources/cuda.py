@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.capture.sources.cpu import module_calls
-from fsdp_profile.capture.user_code import OwnCode
-
-_EVENT_COLUMNS = ("action", "address", "size_bytes", "stream", "time_us")
+from fsdp_profile.capture.user_code import UserCode
+from fsdp_profile.core.capture_log import BLOCK_FIELDS, CUDA_EVENTS, SEGMENT_FIELDS, SITE, as_columns
 
 
 class CudaHistory:
     """The allocator's history of every device this process uses."""
 
-    def __init__(self, *, max_entries: int, own_code: OwnCode | None = None) -> None:
-        self._own_code = own_code
+    def __init__(self, *, max_entries: int, user_code: UserCode | None = None) -> None:
+        self._user_code = user_code
         self._max_entries = max_entries
         self._last_us: dict[int, int] = {}
 
@@ -32,7 +31,7 @@ class CudaHistory:
         import torch
 
         torch.cuda.memory._record_memory_history(
-            enabled="all", context="alloc" if self._own_code else None, stacks="python", max_entries=self._max_entries
+            enabled="all", context="alloc" if self._user_code else None, stacks="python", max_entries=self._max_entries
         )
 
     def take(self) -> list[dict[str, Any]]:
@@ -53,22 +52,15 @@ class CudaHistory:
                 {
                     "device": device,
                     "ring_was_full": len(trace) >= self._max_entries,
-                    "events": {
-                        "action": [e.get("action", "") for e in fresh],
-                        "addr": [e.get("addr", e.get("device_free", 0)) for e in fresh],
-                        "size": [e.get("size", 0) for e in fresh],
-                        "stream": [e.get("stream", 0) for e in fresh],
-                        "time_us": [e.get("time_us", 0) for e in fresh],
-                        **self._sites(fresh),
-                    },
+                    "events": {**as_columns(CUDA_EVENTS, map(_event, fresh)), **self._sites(fresh)},
                     "segments": [_segment(s) for s in snapshot["segments"] if s.get("device") == device],
                 }
             )
         return found
 
     def _sites(self, events: list[dict[str, Any]]) -> dict[str, list[str]]:
-        own = self._own_code
-        return {} if own is None else {"site": [own.line_of_frames(e.get("frames") or []) for e in events]}
+        own = self._user_code
+        return {} if own is None else {SITE: [own.line_of_frames(e.get("frames") or []) for e in events]}
 
     def stop(self) -> None:
         """End the history (the script's own recording, if any, ends with it: there is only one)."""
@@ -81,9 +73,9 @@ class CudaHistory:
 class CudaTrace:
     """Kineto with CPU and device activity over the recorded steps, one trace file."""
 
-    def __init__(self, *, own_code: OwnCode | None = None) -> None:
+    def __init__(self, *, user_code: UserCode | None = None) -> None:
         self._profiler: Any = None
-        self._own_code = own_code
+        self._user_code = user_code
 
     @property
     def is_running(self) -> bool:
@@ -95,7 +87,7 @@ class CudaTrace:
         from torch.profiler import ProfilerActivity, profile
 
         self._profiler = profile(
-            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=self._own_code is not None
+            activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], with_stack=self._user_code is not None
         )
         self._profiler.start()
 
@@ -104,14 +96,17 @@ class CudaTrace:
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         profiler.export_chrome_trace(str(trace))
-        if self._own_code is None:
+        if self._user_code is None:
             return {}
-        return module_calls(profiler.profiler.kineto_results.experimental_event_tree(), self._own_code)
+        return module_calls(profiler.profiler.kineto_results.experimental_event_tree(), self._user_code)
+
+
+def _event(event: dict[str, Any]) -> tuple[Any, ...]:
+    """A row of CUDA_EVENTS; an out-of-memory event has no address but the device's free bytes."""
+    address = event.get("addr", event.get("device_free", 0))
+    return event.get("action", ""), address, event.get("size", 0), event.get("stream", 0), event.get("time_us", 0)
 
 
 def _segment(segment: dict[str, Any]) -> dict[str, Any]:
-    keys = ("device", "address", "total_size", "stream", "segment_type", "segment_pool_id", "is_expandable")
-    blocks = [
-        {key: b.get(key) for key in ("address", "size", "requested_size", "state")} for b in segment.get("blocks", [])
-    ]
-    return {**{key: segment.get(key) for key in keys}, "blocks": blocks}
+    blocks = [{field: block.get(field) for field in BLOCK_FIELDS} for block in segment.get("blocks", [])]
+    return {**{field: segment.get(field) for field in SEGMENT_FIELDS}, "blocks": blocks}

@@ -1,7 +1,7 @@
 """Samples of the device (NVML) and of the host process (resident memory), by a thread of its own.
 
-The thread only reads counters of the driver and of /proc; it never calls torch. `threading` does not know it: a script
-that joins all threads it can see must not wait for ours.
+The thread only reads counters of the driver and of /proc; it never calls torch. It is not registered with `threading`:
+a script that joins all threads must not wait for ours.
 """
 
 import _thread
@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from fsdp_profile.capture.recorder import now
+from fsdp_profile.core.capture_log import DEVICE_SAMPLES, as_columns
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM = Path("/proc/self/statm")
 
 Sample = tuple[int, int | None, int | None, int | None, float | None, int | None]
-COLUMNS = (
-    "t_ns",
-    "device_used_bytes",
-    "process_used_bytes",
-    "device_total_bytes",
-    "utilization_ratio",
-    "host_rss_bytes",
-)
+"""A row of capture_log.DEVICE_SAMPLES."""
 
 
 class DeviceSampler:
@@ -85,8 +79,7 @@ class DeviceSampler:
     def drain(self) -> dict[str, list[Any]]:
         """Samples since the last call, as columns."""
         taken, self._samples = self._samples, []
-        columns = zip(*taken, strict=True) if taken else ([] for _ in COLUMNS)
-        return {name: list(values) for name, values in zip(COLUMNS, columns, strict=True)}
+        return as_columns(DEVICE_SAMPLES, taken)
 
     def _run(self, ended: threading.Event) -> None:
         try:

@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsdp_profile.capture.recorder import now, parts
+from fsdp_profile.core.capture_log import HOST_STATES, as_columns
 from fsdp_profile.core.categories import Category
-
-_COLUMNS = ("t_ns", "category", "is_pinned", "size_bytes")
 
 
 def host_states(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, list[Any]]:
-    """Columns t_ns, category, is_pinned, size_bytes; a row per category and kind of memory that holds anything."""
+    """The columns of capture_log.HOST_STATES; a row per category and kind of memory that holds anything."""
     t_ns = now()
     totals: dict[tuple[str, bool], int] = {}
     seen: set[int] = set()
@@ -28,7 +27,7 @@ def host_states(models: Iterable[Any], optimizers: Iterable[Any]) -> dict[str, l
                 key = (category.value, bool(part.is_pinned()))
                 totals[key] = totals.get(key, 0) + storage.nbytes()
     rows = [(t_ns, category, is_pinned, size) for (category, is_pinned), size in sorted(totals.items())]
-    return {name: [row[i] for row in rows] for i, name in enumerate(_COLUMNS)}
+    return as_columns(HOST_STATES, rows)
 
 
 def _held(models: Iterable[Any], optimizers: Iterable[Any]) -> Iterator[tuple[Category, Any]]:

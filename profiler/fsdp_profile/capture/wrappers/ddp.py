@@ -11,15 +11,19 @@ from typing import Any
 
 from fsdp_profile.capture.recorder import now
 from fsdp_profile.capture.units import dtype_text
-from fsdp_profile.capture.wrappers.base import Original, UnitHooks
+from fsdp_profile.capture.wrappers.base import Original, Wrapper
+from fsdp_profile.core.capture_log import BUCKET_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import BUCKET_REGION, NO_UNIT, Phase, UnitKind
+from fsdp_profile.core.schema import NO_UNIT, Phase, UnitKind
+from fsdp_profile.core.units import UnitDescription
 
 MODULES = ("torch.nn.parallel.distributed",)
 
 
-class DdpHooks(UnitHooks):
-    """The hooks of DDP."""
+class Ddp(Wrapper):
+    """DistributedDataParallel: a replica on every rank; its units are the buckets of its reducer."""
+
+    modules = MODULES
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -29,7 +33,7 @@ class DdpHooks(UnitHooks):
         """Modules that ran a forward under no_sync since the last backward."""
         self._buckets: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
-    def install(self) -> None:
+    def install(self, module: str) -> None:
         """Wrap DistributedDataParallel."""
         name = "DistributedDataParallel"
         self._patcher.wrap(MODULES, f"{name}.__init__", self._init, feature="DDP buckets")
@@ -114,7 +118,7 @@ class DdpHooks(UnitHooks):
                 if param.grad is not None:
                     self._recorder.tag(param.grad, Category.GRAD, name=name)
 
-    def tag_waiting_grads(self) -> None:
+    def backward_ended(self) -> None:
         """After a backward under no_sync: its gradients wait to be reduced, and with bucket views lie beside them."""
         for ddp in self._waiting:
             for name, param in ddp.module.named_parameters():
@@ -122,9 +126,17 @@ class DdpHooks(UnitHooks):
                     self._recorder.tag(param.grad, Category.UNSHARDED_GRAD, name=name)
         self._waiting.clear()
 
-    def describe_buckets(self) -> list[dict[str, Any]]:
-        """Rows of the `units` table for the buckets as they are now, each with its number."""
-        found = []
+    def owns(self, unit: Any) -> bool:
+        """Never: a bucket of the reducer has no object in Python."""
+        return False
+
+    def describe_unit(self, number: int, unit: Any) -> UnitDescription:
+        """Not called: see `owns`."""
+        raise NotImplementedError
+
+    def describe(self) -> dict[int, UnitDescription]:
+        """The buckets as they are now."""
+        found = {}
         for ddp in self._wrapped:
             log = ddp._get_ddp_logging_data()
             sizes = _ints(log.get("rebuilt_bucket_sizes")) or _ints(log.get("bucket_sizes"))
@@ -136,24 +148,19 @@ class DdpHooks(UnitHooks):
             first = next(iter(ddp.module.parameters()), None)
             dtype = first.dtype if first is not None else None
             for index, size in enumerate(sizes):
-                found.append(
-                    {
-                        "unit": numbers[index],
-                        "name": f"bucket {index}",
-                        "kind": UnitKind.DDP_BUCKET.value,
-                        "numel": size // dtype.itemsize if dtype is not None else 0,
-                        "num_params": params[index] if index < len(params) else 0,
-                        "sharded_bytes": size,
-                        "unsharded_bytes": size,
-                        "dtype": dtype_text(dtype),
-                        "compute_dtype": dtype_text(dtype),
-                        "shard_size": 1,
-                        "replicate_size": int(log.get("world_size", 1)),
-                        "reshard_after_forward": "",
-                        "sharding": "",
-                        "group": str(getattr(group, "group_name", "")),
-                        "group_description": str(getattr(group, "group_desc", "")),
-                    }
+                found[numbers[index]] = UnitDescription(
+                    name=f"bucket {index}",
+                    kind=UnitKind.DDP_BUCKET,
+                    numel=size // dtype.itemsize if dtype is not None else 0,
+                    num_params=params[index] if index < len(params) else 0,
+                    sharded_bytes=size,
+                    unsharded_bytes=size,
+                    dtype=dtype_text(dtype),
+                    compute_dtype=dtype_text(dtype),
+                    shard_size=1,
+                    replicate_size=int(log.get("world_size", 1)),
+                    group=str(getattr(group, "group_name", "")),
+                    group_description=str(getattr(group, "group_desc", "")),
                 )
         return found
 

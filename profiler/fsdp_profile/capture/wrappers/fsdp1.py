@@ -7,25 +7,50 @@ from typing import Any
 
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
-from fsdp_profile.capture.wrappers.base import Original, UnitHooks
+from fsdp_profile.capture.wrappers.base import FlatParameter, Original, Wrapper
+from fsdp_profile.core.capture_log import GATHER_REGION
 from fsdp_profile.core.categories import Category
-from fsdp_profile.core.schema import GATHER_REGION, NO_UNIT, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.schema import NO_UNIT, Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.units import UnitDescription
 
 FLAT_PARAM = ("torch.distributed.fsdp._flat_param",)
 RUNTIME = ("torch.distributed.fsdp._runtime_utils",)
 
 
-class Fsdp1Hooks(UnitHooks):
-    """The hooks of FSDP1."""
+class Fsdp1(Wrapper):
+    """FullyShardedDataParallel; a unit is a FlatParamHandle."""
+
+    modules = (*FLAT_PARAM, *RUNTIME)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.replicas: dict[int, int] = {}
+        self._replicas: dict[int, int] = {}
         """Unit -> copies of each shard (HYBRID_SHARD)."""
-        self.roots: set[int] = set()
+        self._roots: set[int] = set()
         """Units of root modules."""
 
-    def install_flat_param(self) -> None:
+    def install(self, module: str) -> None:
+        """Wrap FlatParamHandle, or the functions around it."""
+        if module in FLAT_PARAM:
+            self._install_flat_param()
+        else:
+            self._install_runtime()
+
+    def owns(self, unit: Any) -> bool:
+        """Whether a unit's object is a FlatParamHandle."""
+        return hasattr(unit, "flat_param")
+
+    def describe_unit(self, number: int, unit: Any) -> UnitDescription:
+        """A handle as it is now."""
+        name, replicas = self._units.names.get(number), self._replicas.get(number, 1)
+        return describe(unit, name, replicas=replicas, is_root=number in self._roots)
+
+    def flat_parameters(self, root: Any) -> list[FlatParameter]:
+        """The flat parameters of a root module, by the shapes of what they were made of."""
+        handles = (_flat_param_handle(module) for module in root.modules())
+        return [_flat_parameter(handle.flat_param) for handle in handles if handle is not None]
+
+    def _install_flat_param(self) -> None:
         """Wrap FlatParamHandle."""
         wraps = {
             "__init__": (self._init, "FSDP1 units"),
@@ -38,7 +63,7 @@ class Fsdp1Hooks(UnitHooks):
         for name, (make, feature) in wraps.items():
             self._patcher.wrap(FLAT_PARAM, f"FlatParamHandle.{name}", make, feature=feature)
 
-    def install_runtime(self) -> None:
+    def _install_runtime(self) -> None:
         """Wrap the functions of _runtime_utils, before fully_sharded_data_parallel imports them."""
         wraps = {
             "_lazy_init": (self._lazy_init, "FSDP1 root module"),
@@ -164,14 +189,14 @@ class Fsdp1Hooks(UnitHooks):
             if is_first and state._is_root:
                 with self._patcher.guarded("FSDP1 root module"):
                     for name, module in root_module.named_modules():
-                        handle = getattr(module, "_handle", None)
-                        if handle is not None and hasattr(handle, "flat_param"):
+                        handle = _flat_param_handle(module)
+                        if handle is not None:
                             unit = self._units.number(handle)
                             self._units.names[unit] = clean_name(name)
                             if module is root_module:
-                                self.roots.add(unit)
+                                self._roots.add(unit)
                             across = getattr(module, "_inter_node_pg", None)
-                            self.replicas[unit] = across.size() if across is not None else 1
+                            self._replicas[unit] = across.size() if across is not None else 1
                             shard = getattr(handle.flat_param, "_local_shard", handle.flat_param)
                             self._recorder.tag(shard, Category.PARAM, unit=unit, name="flat_param")
                     self._on_root(root_module)
@@ -260,8 +285,27 @@ class Fsdp1Hooks(UnitHooks):
             self._recorder.tag(flat_param.grad, category, unit=unit, name="flat_param")
 
 
-def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool = False) -> dict[str, Any]:
-    """A row of the `units` table, without its number."""
+def _flat_param_handle(module: Any) -> Any:
+    """The handle of a module's own flat parameter; None without one."""
+    handle = getattr(module, "_handle", None)
+    return handle if hasattr(handle, "flat_param") else None
+
+
+def _flat_parameter(flat_param: Any) -> FlatParameter:
+    numel = sum(shape.numel() for shape in flat_param._shapes)
+    kept = getattr(flat_param, "_local_shard", flat_param)
+    return FlatParameter(
+        numel=numel,
+        num_params=len(flat_param._shapes),
+        trainable_numel=numel if flat_param.requires_grad else 0,
+        itemsize=kept.element_size(),
+        dtype=dtype_text(kept.dtype),
+        ids=frozenset(id(param) for param in (flat_param, *(flat_param._params or ()))),
+    )
+
+
+def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool = False) -> UnitDescription:
+    """A handle's unit as it is now."""
     flat_param = handle.flat_param
     kept = getattr(flat_param, "_local_shard", flat_param)
     strategy = handle._sharding_strategy.name
@@ -270,21 +314,21 @@ def describe(handle: Any, name: str | None, *, replicas: int = 1, is_root: bool 
     padded_numel = padded.numel() if padded is not None else kept.numel()
     # The root's post-forward leaves its parameters gathered: backward wants them first.
     keeps_until_backward = strategy in ("SHARD_GRAD_OP", "_HYBRID_SHARD_ZERO2") or is_root
-    return {
-        "name": clean_name(name or ""),
-        "kind": UnitKind.FSDP1.value,
-        "numel": sum(shape.numel() for shape in flat_param._shapes),
-        "num_params": len(flat_param._shapes),
-        "trainable_numel": _trainable_numel(flat_param),
-        "sharded_bytes": nbytes(kept),
-        "unsharded_bytes": padded_numel * gathered.itemsize,
-        "dtype": dtype_text(kept.dtype),
-        "compute_dtype": dtype_text(gathered),
-        "shard_size": handle.world_size if handle.uses_sharded_strategy else 1,
-        "replicate_size": replicas if handle.uses_sharded_strategy else handle.world_size,
-        "reshard_after_forward": "no" if keeps_until_backward or not handle.uses_sharded_strategy else "yes",
-        "sharding": strategy,
-    }
+    return UnitDescription(
+        name=clean_name(name or ""),
+        kind=UnitKind.FSDP1,
+        numel=sum(shape.numel() for shape in flat_param._shapes),
+        num_params=len(flat_param._shapes),
+        trainable_numel=_trainable_numel(flat_param),
+        sharded_bytes=nbytes(kept),
+        unsharded_bytes=padded_numel * gathered.itemsize,
+        dtype=dtype_text(kept.dtype),
+        compute_dtype=dtype_text(gathered),
+        shard_size=handle.world_size if handle.uses_sharded_strategy else 1,
+        replicate_size=replicas if handle.uses_sharded_strategy else handle.world_size,
+        reshard_after_forward="no" if keeps_until_backward or not handle.uses_sharded_strategy else "yes",
+        sharding=strategy,
+    )
 
 
 def _trainable_numel(flat_param: Any) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 
 from fsdp_profile.capture.recorder import nbytes, now
 from fsdp_profile.capture.units import clean_name, dtype_text
-from fsdp_profile.capture.wrappers.base import Original, UnitHooks
+from fsdp_profile.capture.wrappers.base import Original, Wrapper
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import Phase, Prefetch, SpanKind, UnitKind
+from fsdp_profile.core.units import UnitDescription
 
 PARAM_GROUP_MODULES = (
     "torch.distributed.fsdp._fully_shard._fsdp_param_group",
@@ -22,14 +23,31 @@ STATE_MODULES = (
 )
 
 
-class Fsdp2Hooks(UnitHooks):
-    """The hooks of FSDP2."""
+class Fsdp2(Wrapper):
+    """`fully_shard`; a unit is an FSDPParamGroup."""
+
+    modules = (*PARAM_GROUP_MODULES, *STATE_MODULES)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._has_param_group = self._has_state = False
 
-    def install_param_group(self) -> None:
+    def install(self, module: str) -> None:
+        """Wrap FSDPParamGroup or FSDPState."""
+        if module in PARAM_GROUP_MODULES:
+            self._install_param_group()
+        else:
+            self._install_state()
+
+    def owns(self, unit: Any) -> bool:
+        """Whether a unit's object is an FSDPParamGroup."""
+        return hasattr(unit, "fsdp_params")
+
+    def describe_unit(self, number: int, unit: Any) -> UnitDescription:
+        """A group as it is now."""
+        return describe(unit, self._units.names.get(number))
+
+    def _install_param_group(self) -> None:
         """Wrap FSDPParamGroup, once: some versions know it by both package names."""
         if self._has_param_group:
             return
@@ -49,7 +67,7 @@ class Fsdp2Hooks(UnitHooks):
         for name, (make, feature) in wraps.items():
             self._patcher.wrap(PARAM_GROUP_MODULES, f"FSDPParamGroup.{name}", make, feature=feature)
 
-    def install_state(self) -> None:
+    def _install_state(self) -> None:
         """Wrap FSDPState, once."""
         if self._has_state:
             return
@@ -303,8 +321,8 @@ def _param_name(param: Any) -> str:
     return clean_name(getattr(param, "_param_fqn", None) or "")
 
 
-def describe(group: Any, name: str | None) -> dict[str, Any]:
-    """A row of the `units` table, without its number."""
+def describe(group: Any, name: str | None) -> UnitDescription:
+    """A group's unit as it is now."""
     params = group.fsdp_params
     shard_size = getattr(group.mesh_info, "shard_mesh_size", None) or 1
     first = params[0] if params else None
@@ -314,18 +332,18 @@ def describe(group: Any, name: str | None) -> dict[str, Any]:
     # Before lazy init the policy's dtypes are not on the parameters yet.
     gathered = getattr(first, "param_dtype", None) or group.mp_policy.param_dtype or kept
     padded = sum(p._sharded_param_data.numel() for p in params)
-    return {
-        "name": clean_name(name if name is not None else (group._module_fqn or "")),
-        "kind": UnitKind.FSDP2.value,
-        "numel": sum(p._orig_size.numel() for p in params),
-        "num_params": len(params),
-        "trainable_numel": sum(p._orig_size.numel() for p in params if p.sharded_param.requires_grad),
-        "sharded_bytes": sum(nbytes(p._sharded_param_data) for p in params),
-        "unsharded_bytes": padded * shard_size * (gathered.itemsize if gathered is not None else 0),
-        "dtype": dtype_text(kept),
-        "compute_dtype": dtype_text(gathered),
-        "shard_size": shard_size,
-        "replicate_size": getattr(group.mesh_info, "replicate_mesh_size", None) or 1,
-        "reshard_after_forward": reshard,
-        "sharding": "",
-    }
+    return UnitDescription(
+        name=clean_name(name if name is not None else (group._module_fqn or "")),
+        kind=UnitKind.FSDP2,
+        numel=sum(p._orig_size.numel() for p in params),
+        num_params=len(params),
+        trainable_numel=sum(p._orig_size.numel() for p in params if p.sharded_param.requires_grad),
+        sharded_bytes=sum(nbytes(p._sharded_param_data) for p in params),
+        unsharded_bytes=padded * shard_size * (gathered.itemsize if gathered is not None else 0),
+        dtype=dtype_text(kept),
+        compute_dtype=dtype_text(gathered),
+        shard_size=shard_size,
+        replicate_size=getattr(group.mesh_info, "replicate_mesh_size", None) or 1,
+        reshard_after_forward=reshard,
+        sharding="",
+    )

@@ -13,16 +13,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import asked_bytes, is_out_of_memory
+from fsdp_profile.core.manifest import Manifest, Model, RankRecord
 from fsdp_profile.core.schema import DERIVED_TABLES, TABLES
 from fsdp_profile.export.redact import words as words
 from fsdp_profile.ingest.imported.run import SNAPSHOT, TRACE
-from fsdp_profile.ingest.manifest import Manifest, Model, RankRecord
 from fsdp_profile.ingest.tables import empty_table
 
 _MODULES: Final = frozenset({("units", "name"), ("allocations", "name"), ("allocations", "module"), ("tags", "name")})
@@ -179,7 +178,7 @@ def _manifest(old: Manifest, how: Redaction, log: _Log) -> Manifest:
 
 
 def _rank(old: RankRecord, how: Redaction, log: _Log) -> RankRecord:
-    return msgspec.structs.replace(
+    return replace(
         old,
         host=log.note("hosts", old.host, words.pseudonym("host", old.host, how.key) if old.host else ""),
         pid=_PID if old.pid else 0,
@@ -201,7 +200,7 @@ def _message(text: str) -> str:
 def _model(old: Model, how: Redaction, log: _Log) -> Model:
     name = words.pseudonym("m", old.name, how.key) if how.hide_modules and old.name else old.name
     dtypes = {dtype: numel for dtype, numel in old.dtypes.items() if words.PATTERNS["dtype"].fullmatch(dtype)}
-    return msgspec.structs.replace(old, name=log.note("module names", old.name, name), dtypes=dtypes)
+    return replace(old, name=log.note("module names", old.name, name), dtypes=dtypes)
 
 
 def _reasons(old: dict[str, str], log: _Log) -> dict[str, str]:

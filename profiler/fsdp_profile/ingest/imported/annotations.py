@@ -1,10 +1,10 @@
-"""What annotations tell of a trace recorded by others: steps, phases, units and what they did.
+"""Steps, phases, units and their spans of a trace recorded by others, from its annotations.
 
 [Note: Steps and phases of a foreign trace]
 `ProfilerStep#N` is step N; what lies before the first is SETUP_STEP, after the last TEARDOWN_STEP; without any the
 whole recording is step 0, not complete. In a step, OPTIMIZER is inside `Optimizer.step#...`, BACKWARD from the
 first to the last `autograd::engine::evaluate_function` with no forward between, FORWARD from a wrapper's forward to
-the backward. What no annotation tells is OTHER.
+the backward. What no annotation names is OTHER.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Tables of one rank from a Kineto trace that others recorded.
 
 A kernel belongs to the step in which the host launched it, a collective to that of its call: the device runs late,
-and at a step's end its work is still under way. A unit's sizes are those of its all-gather, padding included.
+and at a step's end its work is still running. A unit's sizes are those of its all-gather, padding included.
 """
 
 import re
@@ -46,7 +46,7 @@ PHASES: Final = [str(phase) for phase in Phase]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """What one file gave."""
+    """The tables of one file."""
 
     tables: dict[str, pa.Table]
     line: Timeline
@@ -87,7 +87,7 @@ def import_trace(trace: Trace) -> Imported:
 def unit_tables(units: UnitMarks, line: Timeline, collectives: pa.Table | None) -> dict[str, pa.Table]:
     """Tables `units` and `unit_spans`; sizes from the units' all-gathers, 0 where there is none.
 
-    There are no UNSHARDED spans: no annotation tells when a unit is resharded after its forward.
+    There are no UNSHARDED spans: no annotation records when a unit is resharded after its forward.
     """
     gathers: dict[int, dict[str, Any]] = {}
     if collectives is not None:

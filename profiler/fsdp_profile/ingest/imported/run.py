@@ -18,12 +18,13 @@ import pyarrow as pa
 from fsdp_profile.core import layout
 from fsdp_profile.core.errors import InputError, OutputError
 from fsdp_profile.core.humanize import listed
+from fsdp_profile.core.manifest import Manifest, RankRecord, Receipt
 from fsdp_profile.core.schema import TABLES, Ending, Strategy
 from fsdp_profile.ingest.imported.kineto import Imported, import_trace
 from fsdp_profile.ingest.imported.snapshot import import_snapshot
 from fsdp_profile.ingest.kineto.names import rank_in_name
 from fsdp_profile.ingest.kineto.reader import Trace, read_trace
-from fsdp_profile.ingest.manifest import Manifest, RankRecord, Receipt, write_manifest
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.ingest.snapshot.reader import DeviceHistory, read_snapshot
 from fsdp_profile.ingest.tables import read_table, write_table
 
@@ -44,17 +45,17 @@ class _Job:
 
     run_dir: Path
     rank: int | None = None
-    """What the user said the files are of."""
+    """The rank that the user gave."""
     file_of: dict[tuple[str, int], Path] = field(default_factory=dict)
     """(kind, rank) -> the file."""
     imported: dict[int, Imported] = field(default_factory=dict)
     """By rank, without the tables, which are written."""
-    told: list[tuple[int, str, str]] = field(default_factory=list)
-    """(rank, file, what is to be known of it)"""
+    notes: list[tuple[int, str, str]] = field(default_factory=list)
+    """(rank, file, warning)"""
     warnings: list[str] = field(default_factory=list)
-    """The same about no single rank."""
+    """Warnings about no single rank."""
     worlds: dict[int, int] = field(default_factory=dict)
-    """Rank -> the world size its trace tells."""
+    """Rank -> the world size that its trace records."""
     groups: dict[tuple[str, tuple[int, ...]], dict[str, Any]] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     """Files of which nothing is usable, and why."""
@@ -68,12 +69,12 @@ def import_files(
     """Write the tables of all files into a claimed run directory; returns the manifest (written too).
 
     Args:
-        paths: Kineto traces (.json, .json.gz) and memory snapshots (.pickle), told apart by content.
+        paths: Kineto traces (.json, .json.gz) and memory snapshots (.pickle), distinguished by content.
         run_dir: an empty folder.
         name: name of the run.
         rank: of the one trace and of the one snapshot, whatever they say.
         command: the command line, for the manifest.
-        progress: told each file before it is read.
+        progress: called with each file before it is read.
 
     Raises:
         InputError: nothing usable in any file, two files of one kind for one rank, or several with a rank given.
@@ -98,7 +99,7 @@ def import_files(
 
 
 def kind_of(path: Path) -> str:
-    """A pickle is a snapshot, all else a trace; by content, else (a file that cannot tell) by name."""
+    """A pickle is a snapshot, all else a trace; by content, else (a file without content) by name."""
     try:
         with path.open("rb") as file:
             head = file.read(2)
@@ -126,11 +127,11 @@ def _import_traces(job: _Job, paths: Sequence[Path], progress: Callable[[Path], 
         else:
             _add_trace(job, path, trace, rank)
             if trace.rank not in (None, rank):
-                job.told.append((rank, path.name, f"taken as rank {rank}, as told; the file says rank {trace.rank}"))
+                job.notes.append((rank, path.name, f"taken as rank {rank}, as given; the file says rank {trace.rank}"))
     for path, trace in waiting:
         rank = _free_rank(job, TRACE)
         _add_trace(job, path, trace, rank)
-        job.told.append((rank, path.name, _by_order(rank)))
+        job.notes.append((rank, path.name, _by_order(rank)))
 
 
 def _add_trace(job: _Job, path: Path, trace: Trace, rank: int) -> None:
@@ -138,10 +139,10 @@ def _add_trace(job: _Job, path: Path, trace: Trace, rank: int) -> None:
     if found is None:
         return
     _claim(job, TRACE, rank, path)
-    job.told += [(rank, path.name, line) for line in trace.warnings]
+    job.notes += [(rank, path.name, line) for line in trace.warnings]
     if not found.line.is_annotated:
         line = "no ProfilerStep annotation; the whole recording is taken as step 0"
-        job.told.append((rank, path.name, line))
+        job.notes.append((rank, path.name, line))
     if trace.world_size is not None:
         job.worlds[rank] = trace.world_size
     for group in trace.process_groups:
@@ -168,11 +169,11 @@ def _import_snapshots(job: _Job, paths: Sequence[Path], progress: Callable[[Path
             _add_snapshot(job, path, history, rank)
         else:
             _add_snapshot(job, path, history, rank)
-            job.told.append((rank, path.name, f"rank assumed: {rank}, from the file name"))
+            job.notes.append((rank, path.name, f"rank assumed: {rank}, from the file name"))
     for path, history in waiting:
         rank = _free_rank(job, SNAPSHOT)
         _add_snapshot(job, path, history, rank)
-        job.told.append((rank, path.name, _by_order(rank)))
+        job.notes.append((rank, path.name, _by_order(rank)))
 
 
 def _busiest(job: _Job, path: Path) -> DeviceHistory:
@@ -196,16 +197,16 @@ def _add_snapshot(job: _Job, path: Path, history: DeviceHistory, rank: int) -> N
     if found is None:
         return
     _claim(job, SNAPSHOT, rank, path)
-    job.told += [(rank, path.name, line) for line in history.warnings]
+    job.notes += [(rank, path.name, line) for line in history.warnings]
     for oom in history.ooms:
         free = f" and {oom.device_free_bytes:,} free" if oom.device_free_bytes is not None else ""
         line = f"out of memory: {oom.asked_bytes:,} bytes asked with {oom.totals.allocated_bytes:,} allocated{free}"
-        job.told.append((rank, path.name, line))
+        job.notes.append((rank, path.name, line))
     _write(job, rank, found)
 
 
 def _converted(job: _Job, path: Path, convert: Callable[[], Imported]) -> Imported | None:
-    """The tables; None, and the file among the refused, where what it says cannot be."""
+    """The tables; None, with the file among the refused, where its content contradicts itself."""
     try:
         return convert()
     except (KeyError, IndexError, ValueError, ArithmeticError, pa.ArrowException) as e:
@@ -240,13 +241,13 @@ def _free_rank(job: _Job, kind: str) -> int:
 
 
 def _by_order(rank: int) -> str:
-    return f"rank assumed: {rank}, by order; neither its content nor its name tells"
+    return f"rank assumed: {rank}, by order; neither its content nor its name has a rank"
 
 
-def _by_line(told: Sequence[tuple[int, str, str]]) -> list[str]:
-    """One warning for each thing told, whatever the number of its ranks."""
+def _by_line(notes: Sequence[tuple[int, str, str]]) -> list[str]:
+    """One warning for each distinct note, whatever the number of its ranks."""
     of: dict[str, list[tuple[int, str]]] = {}
-    for rank, file, line in told:
+    for rank, file, line in notes:
         of.setdefault(line, []).append((rank, file))
     return [
         f"rank {where[0][0]}: {where[0][1]}: {line}" if len(where) == 1 else f"{listed(r for r, _ in where)}: {line}"
@@ -282,7 +283,7 @@ def _manifest(job: _Job, name: str, command: list[str], convert_ns: int) -> Mani
         not_recorded=_not_recorded(strategy, has_snapshot=snapshots > 0),
         warnings=[
             *_job_warnings(job, world_size),
-            *_by_line(job.told),
+            *_by_line(job.notes),
             *job.warnings,
             *(f"not imported: {line}" for line in job.refused),
         ],
@@ -303,12 +304,12 @@ def _not_recorded(strategy: Strategy, *, has_snapshot: bool) -> dict[str, str]:
     if not has_snapshot:
         why |= dict.fromkeys(("peak", "setup_peak_bytes", "reserved_peak_bytes"), _NO_SNAPSHOT)
     if strategy is Strategy.FSDP2:
-        why["units"] = "sizes are those of the all-gathers; no annotation tells of reshards after forward"
+        why["units"] = "sizes are those of the all-gathers; no annotation records reshards after forward"
     return why
 
 
 def _job_warnings(job: _Job, world_size: int) -> list[str]:
-    """About the files together."""
+    """Warnings about the files together."""
     lines = []
     if len(set(job.worlds.values())) > 1:
         told = ", ".join(f"rank {rank} of {world}" for rank, world in sorted(job.worlds.items()))

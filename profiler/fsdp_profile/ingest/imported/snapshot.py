@@ -1,6 +1,6 @@
 """Tables of one rank from a memory snapshot that others recorded, on the steps of its trace where there is one.
 
-A block's category is UNKNOWN unless it was allocated inside an annotation that tells: the snapshot's own, such as
+A block's category is UNKNOWN unless it was allocated inside an annotation that names it: the snapshot's own, such as
 `FSDP::all_gather (layers.0)`.
 """
 
@@ -21,7 +21,7 @@ from fsdp_profile.ingest.imported.annotations import (
     unit_marks,
 )
 from fsdp_profile.ingest.imported.kineto import PHASES, Imported, time_tables, unit_tables
-from fsdp_profile.ingest.rank.capture_log import Words
+from fsdp_profile.ingest.rank.capture_log import StringTable
 from fsdp_profile.ingest.rank.cuda_ledger import ledger_of_history
 from fsdp_profile.ingest.rank.pairing import Ledger
 from fsdp_profile.ingest.snapshot.frames import WORKSPACE_OPERATOR
@@ -35,8 +35,8 @@ _BASIS_WORDS: Final = [str(basis) for basis in Basis]
 
 def import_snapshot(history: DeviceHistory, *, trace: Imported | None) -> Imported:
     """The tables that a memory snapshot allows: memory_samples, allocations; with those of the rank's trace, if any."""
-    vocabulary = Words()
-    ledger = ledger_of_history(history, vocabulary)
+    strings = StringTable()
+    ledger = ledger_of_history(history, strings)
     t_ns = ledger.samples.t_ns
     annotations = _annotations(history, int(t_ns[-1]))
     units = unit_marks(annotations)
@@ -45,7 +45,7 @@ def import_snapshot(history: DeviceHistory, *, trace: Imported | None) -> Import
     tables |= time_tables(line, is_cut=False, recorded=True, known=tables.get("steps"))
     regions = _regions(ledger.blocks.start_ns, ledger.blocks.end_ns, annotations, units, tables["units"])
     tables["memory_samples"] = make_table("memory_samples", _samples(ledger, line))
-    tables["allocations"] = make_table("allocations", _allocations(ledger, line, regions, vocabulary))
+    tables["allocations"] = make_table("allocations", _allocations(ledger, line, regions, strings))
     tables |= pool_tables(history)
     found = strategy_of(annotations)
     return Imported(
@@ -70,11 +70,11 @@ def _samples(ledger: Ledger, line: Timeline) -> dict[str, Any]:
 
 
 def _allocations(
-    ledger: Ledger, line: Timeline, regions: tuple[Array, Array, Array], vocabulary: Words
+    ledger: Ledger, line: Timeline, regions: tuple[Array, Array, Array], strings: StringTable
 ) -> dict[str, Any]:
     blocks = ledger.blocks
     category, basis, unit = regions
-    is_workspace = np.array([word == WORKSPACE_OPERATOR for word in vocabulary.list], bool)[blocks.operator]
+    is_workspace = np.array([word == WORKSPACE_OPERATOR for word in strings.texts], bool)[blocks.operator]
     category = np.where(is_workspace, CATEGORIES.index(Category.WORKSPACE), category).astype(np.int32)
     basis = np.where(is_workspace, list(Basis).index(Basis.REGION), basis).astype(np.int32)
     names = (
@@ -87,8 +87,8 @@ def _allocations(
         "basis": (basis, _BASIS_WORDS),
         "unit": unit,
         "name": [""] * len(blocks.address),
-        "operator": (blocks.operator, vocabulary.list),
-        "site": (blocks.site, vocabulary.list),
+        "operator": (blocks.operator, strings.texts),
+        "site": (blocks.site, strings.texts),
         "step": line.steps(blocks.start_ns),
         "phase": (line.phase_codes(blocks.start_ns), PHASES),
     }

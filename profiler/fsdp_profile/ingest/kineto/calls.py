@@ -62,7 +62,7 @@ class Call:
 
 
 def size_bytes(call: Call) -> int | None:
-    """Bytes of the whole array; None when dtype, elements or group size do not tell."""
+    """Bytes of the whole array; None when dtype, elements or group size are not known."""
     item = dtype_of(call.dtype)[1] if call.dtype else None
     if item is None:
         return None
@@ -87,7 +87,7 @@ def is_collective(params: Args | None) -> bool:
 
 
 def call_from(params: Args) -> Call:
-    """What the arguments of a kernel or of `record_param_comms` tell."""
+    """The arguments of a kernel or of `record_param_comms`."""
     return Call(
         kind=collective_kind(params.collective or "") or CollectiveKind.OTHER,
         dtype=params.dtype,

@@ -3,7 +3,7 @@
 [Note: What a collective is called]
 A kernel's own arguments say what it is, else those of the `record_param_comms` that launched it (found by the
 launch, else by External id), else the `nccl:` annotation around the launch, else the kernel's name. What no
-source tells is OTHER or null. Gloo is in kineto_gloo.py.
+source records is OTHER or null. Gloo is in kineto/gloo.py.
 """
 
 from collections.abc import Iterable, Mapping
@@ -172,7 +172,7 @@ def _annotated(rows: Rows, annotation: int | None, kind: CollectiveKind | None) 
 
 
 def _with_group(call: Call, groups: Mapping[str, ProcessGroup]) -> Call:
-    """Complete what the file's list of process groups tells; a file with one group only means that one."""
+    """Complete the groups from the file's list of process groups; a file with one group only means that one."""
     name = call.group
     if name is None and len(groups) == 1:
         name = next(iter(groups))

@@ -1,4 +1,4 @@
-"""What a trace says of its process: rank, world, process groups, base time.
+"""What a trace records of its process: rank, world, process groups, base time.
 
 The keys stand before or after the events, wherever the writer put them; each is read on its own, so that
 damage around it does not matter.
@@ -28,12 +28,12 @@ class ProcessGroup:
     backend: str | None
     size: int | None
     ranks: tuple[int, ...]
-    """Global ranks; empty when not told."""
+    """Global ranks; empty when not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Metadata:
-    """What the file says around its events; None is "not told"."""
+    """What the file says around its events; None is "not recorded"."""
 
     rank: int | None
     world_size: int | None
@@ -69,13 +69,13 @@ class Rank:
 
 
 def choose_rank(path: PurePath, metadata: Metadata, *, given: int | None) -> Rank:
-    """The rank told by the content of a file, else the one given, else the one in its name."""
+    """The rank in the content of a file, else the one given, else the one in its name."""
     found = [(metadata.rank, "content"), (given, "given"), (rank_in_name(path), "file name")]
-    told = [(rank, source) for rank, source in found if rank is not None]
-    if not told:
+    known = [(rank, source) for rank, source in found if rank is not None]
+    if not known:
         return Rank(rank=None, source="none")
-    rank, source = told[0]
-    return Rank(rank=rank, source=source, other=next((t for t in told if t[0] != rank), None))
+    rank, source = known[0]
+    return Rank(rank=rank, source=source, other=next((t for t in known if t[0] != rank), None))
 
 
 def _value(texts: list[str], key: str) -> Any:

@@ -99,7 +99,7 @@ _RANK_IN_NAME: Final = (
 
 
 def collective_kind(name: str) -> CollectiveKind | None:
-    """What a collective of this name is, OTHER when the name does not tell; None for what is no collective.
+    """What a collective of this name is, OTHER when the name does not show it; None when it is not a collective.
 
     >>> str(collective_kind("_reduce_scatter_base")), str(collective_kind("coalesced"))
     ('REDUCE_SCATTER', 'OTHER')
@@ -113,7 +113,7 @@ def collective_kind(name: str) -> CollectiveKind | None:
 
 
 def kernel_kind(name: str) -> CollectiveKind | None:
-    """What a kernel of this name carries, OTHER when the name does not tell; None when it is no collective.
+    """What a kernel of this name carries, OTHER when the name does not show it; None when it is not a collective.
 
     >>> str(kernel_kind("ncclSymkDevKernel_ReduceScatter_LL_sum_f32(args)")), kernel_kind("reduce_kernel")
     ('REDUCE_SCATTER', None)
@@ -140,7 +140,7 @@ def dtype_of(name: str) -> tuple[str, int | None]:
 
 
 def rank_in_name(path: PurePath) -> int | None:
-    """The rank that the name of a file, or of its folder, speaks of.
+    """The rank in the name of a file or of its folder.
 
     >>> [rank_in_name(PurePath(p)) for p in ("rank-3.json", "r0-2031.1.json", "rank_00002/trace.json")]
     [3, 0, 2]

@@ -85,7 +85,7 @@ def read_trace(
 
     Args:
         path: the file.
-        rank: its rank, where the file does not tell.
+        rank: its rank, where the file does not record it.
         keep_python_functions: put Python functions among the events; they can be most of a trace.
         block_bytes: how much is read at a time.
 
@@ -127,7 +127,7 @@ def read_trace(
 
 
 def _refuse_mixed(stream: EventStream, columns: EventColumns) -> None:
-    """Two writers in one file leave halves that look whole: nothing in it can be believed."""
+    """Refuse a file that two writers mixed: its events cannot be trusted."""
     processes = columns.processes
     if stream.is_mixed or len(processes) > 1:
         listed = ", ".join(ascii(process[:MAX_PROCESS_CHARS])[1:-1] for process in processes[:MAX_PROCESSES])

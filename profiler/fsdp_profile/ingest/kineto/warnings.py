@@ -19,7 +19,7 @@ MAX_NAME_CHARS: Final = 40
 
 
 def damage_warnings(stream: EventStream, columns: EventColumns) -> list[str]:
-    """About what was dropped, repaired or clamped."""
+    """Warnings about what was dropped, repaired or clamped."""
     lines = []
     whole = stream.num_events
     after = "" if stream.first_drop is None else f", the first after event {stream.first_drop}"
@@ -51,7 +51,7 @@ def damage_warnings(stream: EventStream, columns: EventColumns) -> list[str]:
 
 
 def time_warnings(stream: EventStream, columns: EventColumns, *, base_ns: int | None, is_absolute: bool) -> list[str]:
-    """About the precision and the origin of times."""
+    """Warnings about the precision and the origin of times."""
     lines = []
     if not columns.has_fractions:
         lines.append("us precision only: times are whole microseconds")
@@ -65,13 +65,13 @@ def time_warnings(stream: EventStream, columns: EventColumns, *, base_ns: int | 
 
 
 def rank_warnings(stream: EventStream, found: Rank) -> list[str]:
-    """About a rank that is assumed or contradicted."""
+    """Warnings about a rank that is assumed or contradicted."""
     lines = []
     if found.source == "none" and not stream.is_array:
         lines.append("no rank in the file or its name; any rank shown for it is assumed")
     elif found.source in ("given", "file name"):
         how = "as given" if found.source == "given" else "from the file name"
-        lines.append(f"rank assumed: {found.rank}, {how}; the content does not tell")
+        lines.append(f"rank assumed: {found.rank}, {how}; its content has no rank")
     if found.other is not None:
         rank, source = found.other
         lines.append(f"rank {found.rank} by {found.source}; {source} says {rank}, which is not used")
@@ -79,10 +79,10 @@ def rank_warnings(stream: EventStream, found: Rank) -> list[str]:
 
 
 def content_warnings(events: pa.Table, collectives: pa.Table, columns: EventColumns) -> list[str]:
-    """About what the events do not tell."""
+    """Warnings about what the events do not record."""
     lines = []
     if events.num_rows and pc.unique(events["category"]).to_pylist() == [""]:
-        lines.append("no categories: kernels, collectives and steps cannot be told from other events")
+        lines.append("no categories: kernels, collectives and steps cannot be distinguished from other events")
     if columns.memory_devices and {to_int(device) for device in columns.memory_devices} == {HOST_MEMORY}:
         lines.append(f"memory events: {columns.memory_devices.total()}, of host memory, not VRAM")
     kinds, transports = collectives["kind"].to_pylist(), collectives["transport"].to_pylist()

@@ -1,8 +1,8 @@
-"""Allocations to categories and units, by what the hooks saw; the rest by region, then by lifetime.
+"""Assign allocations to categories and units: by tag, else by region, else by lifetime.
 
 [Note: How a block gets its category]
 1. TAG: a hook named its storage while it was alive. A tag counts back to the alloc; a later tag with another
-   category begins a new part of the block. Weak tags (a parameter as the script built it) give way to any other.
+   category begins a new part of the block. Any other tag overrides a weak one (a parameter as the script built it).
 2. REGION: allocated under a communication operator, or inside a unit's gather, copy-out or reduction.
 3. LIFETIME: by the phase of its alloc and of its free. Allocated in forward and alive after it: ACTIVATION, also
    in a recomputation during backward (named RECOMPUTED). Born and dead in one phase: TEMPORARY. Made between steps
@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from fsdp_profile.core.capture_log import BUCKET_REGION, GATHER_REGION, RECOMPUTE_REGION
 from fsdp_profile.core.categories import CATEGORIES, FORMER_CODES, Category
 from fsdp_profile.core.schema import (
-    BUCKET_REGION,
-    GATHER_REGION,
     NO_UNIT,
     NOT_FREED,
-    RECOMPUTE_REGION,
     SETUP_STEP,
     TEARDOWN_STEP,
     Basis,
@@ -38,9 +36,6 @@ Array = np.ndarray[Any, Any]
 _CODE = {category: code for code, category in enumerate(CATEGORIES)}
 _BASES = tuple(Basis)
 _BASIS = {basis: code for code, basis in enumerate(_BASES)}
-
-REGIONS = (GATHER_REGION, BUCKET_REGION, RECOMPUTE_REGION)
-"""Kinds of spans that are no SpanKind: they only tell what is allocated in them."""
 
 RECOMPUTED = "recomputed"
 """Name of an activation that a checkpoint made again in backward."""
@@ -118,7 +113,7 @@ _FORWARDS = (Phase.FORWARD.value, Phase.EVALUATION.value)
 
 def make_clock(log: CaptureLog) -> Clock:
     """The clock of a rank; a rank without phases is in SETUP throughout."""
-    vocabulary = log.words.list
+    vocabulary = log.strings.texts
     starts = log.phases["t_ns"]
     phases = [vocabulary[code] for code in log.phases["phase"]]
     if len(starts) == 0:
@@ -128,7 +123,7 @@ def make_clock(log: CaptureLog) -> Clock:
 
 def attribute(log: CaptureLog, blocks: Blocks, clock: Clock, transport_end_ns: Array) -> Parts:
     """The parts of every block; see [Note: How a block gets its category]."""
-    tagged = _tag_parts(log.tags, blocks, log.words.list, made_in_forward=_born_in_forward(blocks, clock))
+    tagged = _tag_parts(log.tags, blocks, log.strings.texts, made_in_forward=_born_in_forward(blocks, clock))
     is_tagged = np.zeros(len(blocks.address), bool)
     is_tagged[tagged.block] = True
     rest = _rest_parts(log, blocks, clock, np.flatnonzero(~is_tagged))
@@ -203,7 +198,7 @@ def _tag_parts(tags: Columns, blocks: Blocks, vocabulary: list[str], *, made_in_
 
 def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> Parts:
     start, end = blocks.start_ns[rows], blocks.end_ns[rows]
-    region, unit = _regions(log.spans, log.words.list, start)
+    region, unit = _regions(log.spans, log.strings.texts, start)
     category = np.full(len(rows), _CODE[Category.UNKNOWN], np.int64)
     basis = np.full(len(rows), _BASIS[Basis.NONE], np.int64)
 
@@ -219,11 +214,11 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
     following = clock.phase_names(np.minimum(born + 1, len(clock.phases)))
     is_short = died == born
     in_backward = phase == Phase.BACKWARD.value
-    carried = (blocks.transport[rows] >= 0) & ~_is_functional(blocks.operator[rows], log.words.list)
+    carried = (blocks.transport[rows] >= 0) & ~_is_functional(blocks.operator[rows], log.strings.texts)
     decide(carried & in_backward, Category.BUCKET, Basis.REGION)
     recomputed = in_backward & np.isin(region.astype(str), _FORWARD_REGIONS)
-    recomputed &= end > _recomputed_until(log.spans, log.words.list, start)
-    unit = np.where(recomputed & (unit == NO_UNIT), _unit_in_backward(log.spans, log.words.list, start), unit)
+    recomputed &= end > _recomputed_until(log.spans, log.strings.texts, start)
+    unit = np.where(recomputed & (unit == NO_UNIT), _unit_in_backward(log.spans, log.strings.texts, start), unit)
     decide(_is_workspace(log, blocks, rows, clock), Category.WORKSPACE, Basis.LIFETIME)
     in_forward = np.isin(phase.astype(str), _FORWARDS)
     decide(in_forward & is_short, Category.TEMPORARY, Basis.LIFETIME)
@@ -250,7 +245,7 @@ def _rest_parts(log: CaptureLog, blocks: Blocks, clock: Clock, rows: Array) -> P
         category=category,
         basis=basis,
         unit=unit,
-        name=np.where(recomputed & (category == _CODE[Category.ACTIVATION]), log.words.code(RECOMPUTED), 0),
+        name=np.where(recomputed & (category == _CODE[Category.ACTIVATION]), log.strings.code(RECOMPUTED), 0),
     )
 
 
@@ -261,7 +256,7 @@ def _is_workspace(log: CaptureLog, blocks: Blocks, rows: Array, clock: Clock) ->
     (`parseChosenWorkspaceSize` in aten/src/ATen/cuda/CublasHandlePool.cpp), was allocated while the model ran, and
     outlived the step in which it was: cuBLAS keeps its workspaces to the end, activations do not live so long.
     """
-    by_stack: Array = np.array([word == WORKSPACE_OPERATOR for word in log.words.list], bool)[blocks.operator[rows]]
+    by_stack: Array = np.array([word == WORKSPACE_OPERATOR for word in log.strings.texts], bool)[blocks.operator[rows]]
     start = blocks.start_ns[rows]
     in_model = np.isin(clock.phase_names(clock.phase_index(start)).astype(str), [*_FORWARDS, Phase.BACKWARD.value])
     is_kept = (blocks.end_ns[rows] == NOT_FREED) & (clock.steps(start) < len(clock.step_end_ns) - 1)
@@ -293,7 +288,7 @@ def _recomputed_until(spans: Columns, vocabulary: list[str], t_ns: Array) -> Arr
 
 
 def _unit_in_backward(spans: Columns, vocabulary: list[str], t_ns: Array) -> Array:
-    """The unit whose backward is under way at each time: of several the one that began last, NO_UNIT if none."""
+    """The unit whose backward is running at each time: of several the one that began last, NO_UNIT if none."""
     start, end, unit = _of_kinds(spans, vocabulary, (SpanKind.BACKWARD.value,))
     found = np.full(len(t_ns), NO_UNIT, np.int64)
     for first, last, number in zip(start, end, unit, strict=True):

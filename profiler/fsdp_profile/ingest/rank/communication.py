@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from fsdp_profile.core.schema import BUCKET_REGION, NO_UNIT, CollectiveKind, Phase
+from fsdp_profile.core.capture_log import BUCKET_REGION
+from fsdp_profile.core.schema import NO_UNIT, CollectiveKind, Phase
 from fsdp_profile.ingest.rank.attribution import FUNCTIONAL, Clock
 from fsdp_profile.ingest.rank.capture_log import CaptureLog
 
@@ -43,7 +44,7 @@ def kind_of_c10d(name: str) -> CollectiveKind:
 
 def carriers(log: CaptureLog) -> tuple[Array, Array]:
     """Rows of `transport`: the issuing operators in order, and for each the one that carried it (-1: none seen)."""
-    vocabulary = log.words.list
+    vocabulary = log.strings.texts
     names = [vocabulary[code] for code in log.transport["name"]]
     is_issue = np.array([name.startswith("c10d::") for name in names], bool)
     start = log.transport["start_ns"]
@@ -104,7 +105,7 @@ def transport_ends_ns(log: CaptureLog) -> Array:
 
 def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
     """Columns of the `collectives` table."""
-    vocabulary = log.words.list
+    vocabulary = log.strings.texts
     issues, carrier = carriers(log)
     transport, calls = log.transport, log.calls
     issue_ns = transport["start_ns"][issues]
@@ -141,7 +142,7 @@ def collective_columns(log: CaptureLog, clock: Clock) -> dict[str, Any]:
         "size_bytes": [int(s) if s >= 0 else None for s in size],
         "group_size": [int(g) if g >= 0 else None for g in group],
         "transport": carried_by,
-        **{name: (codes, log.words.list) for name, codes in texts.items()},
+        **{name: (codes, log.strings.texts) for name, codes in texts.items()},
     }
 
 
@@ -167,13 +168,13 @@ def _fill_buckets(log: CaptureLog, is_reduce: Array, step: Array, backward: Arra
             columns["unit"][row], columns["size"][row] = bucket["unit"], bucket["sharded_bytes"]
             columns["group_size"][row] = bucket["replicate_size"]
             for name in ("group", "group_description", "dtype"):
-                columns[name][row] = log.words.code(str(bucket.get(name, "")))
+                columns[name][row] = log.strings.code(str(bucket.get(name, "")))
 
 
 def _layout(log: CaptureLog, step: int, num_reduced: int) -> list[dict[str, Any]]:
-    """The buckets of a backward with so many all-reduces: of the layouts told from its step on, the first that fits.
+    """The buckets of a backward with so many all-reduces: the first layout from its step on that fits.
 
-    The reducer rebuilds its buckets at the second forward and tells so one step later. Where none fits (that step was
+    The reducer rebuilds its buckets at the second forward and reports it one step later. Where none fits (that step was
     never reached, unused parameters add an all-reduce, a comm hook makes its own) nothing is known: [].
     """
     later = [log.buckets[s] for s in sorted(log.buckets) if s >= step and log.buckets[s]]
@@ -186,10 +187,10 @@ def with_handed_over(log: CaptureLog) -> Array:
     Functional collectives (tensor parallel meshes) allocate their result and give it to the operator they issue next.
 
     `DDP.__init__`, the bucket rebuild and the buffer sync copy tensors into one (`aten::cat`), broadcast it and drop
-    it, at times on the transport's thread, where its free is not reported; see [Note: Frees nobody reported] in
+    it, at times on the transport's thread, where its free is not reported; see [Note: Unreported frees] in
     pairing. So whatever is allocated there and is no bucket belongs to the next broadcast of the region.
     """
-    vocabulary = log.words.list
+    vocabulary = log.strings.texts
     transport = _with_functional(log)
     names = np.array([vocabulary[code] for code in log.transport["name"]], object)
     broadcasts = np.flatnonzero(names == "c10d::broadcast_")
@@ -213,7 +214,7 @@ def with_handed_over(log: CaptureLog) -> Array:
 
 def _with_functional(log: CaptureLog) -> Array:
     transport: Array = log.allocator["transport"].copy()
-    is_word = np.array([word.startswith(FUNCTIONAL) for word in log.words.list], bool)
+    is_word = np.array([word.startswith(FUNCTIONAL) for word in log.strings.texts], bool)
     issues, _ = carriers(log)
     rows = np.flatnonzero((transport < 0) & is_word[log.allocator["operator"]] & (log.allocator["delta_bytes"] > 0))
     following = np.searchsorted(log.transport["start_ns"][issues], log.allocator["t_ns"][rows])

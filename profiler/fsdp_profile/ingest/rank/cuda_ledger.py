@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsdp_profile.core.capture_log import CUDA_EVENTS, SITE
 from fsdp_profile.core.schema import NOT_FREED
-from fsdp_profile.ingest.rank.capture_log import Words
+from fsdp_profile.ingest.rank.capture_log import StringTable
 from fsdp_profile.ingest.rank.nesting import innermost
 from fsdp_profile.ingest.rank.pairing import Blocks, Ledger, Samples
 from fsdp_profile.ingest.snapshot.reader import DeviceHistory, history_from_snapshot
@@ -31,11 +32,9 @@ def device_history(chunks: list[dict[str, Any]]) -> DeviceHistory | None:
     device = max(counts, key=lambda d: (counts[d], -d))
     mine = [chunk for chunk in chunks if chunk["device"] == device]
     trace = [
-        {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": time_us}
+        dict(zip(CUDA_EVENTS, event, strict=True))
         for chunk in mine
-        for action, addr, size, stream, time_us in zip(
-            *(chunk["events"][key] for key in ("action", "addr", "size", "stream", "time_us")), strict=True
-        )
+        for event in zip(*(chunk["events"][column] for column in CUDA_EVENTS), strict=True)
     ]
     for event, site in zip(trace, (site for chunk in mine for site in _sites(chunk)), strict=True):
         if site:
@@ -46,9 +45,9 @@ def device_history(chunks: list[dict[str, Any]]) -> DeviceHistory | None:
 
 
 def _sites(chunk: dict[str, Any]) -> list[str]:
-    """The line of own code of each event of a chunk; '' without stacks."""
+    """The line of user code of each event of a chunk; '' without stacks."""
     events = chunk["events"]
-    return events.get("site") or [""] * len(events["time_us"])
+    return events.get(SITE) or [""] * len(events["time_us"])
 
 
 def _frame(site: str) -> dict[str, Any]:
@@ -65,7 +64,9 @@ def ring_warnings(chunks: list[dict[str, Any]]) -> list[str]:
     return ["the allocator's history ring was full: events are missing between steps"]
 
 
-def ledger_of_history(history: DeviceHistory, words: Words, *, calls: Mapping[str, list[Any]] | None = None) -> Ledger:
+def ledger_of_history(
+    history: DeviceHistory, strings: StringTable, *, calls: Mapping[str, list[Any]] | None = None
+) -> Ledger:
     """The ledger of one device's history; row 0 of the samples is the state before the first event.
 
     `calls`: path, start_ns and end_ns of modules' calls; a block gets the innermost one it was allocated in.
@@ -98,9 +99,9 @@ def ledger_of_history(history: DeviceHistory, words: Words, *, calls: Mapping[st
             end_ns=kept(column(blocks, "end_requested_ns")),
             start_event=kept(start_event),
             end_event=kept(end_event),
-            operator=kept(words.codes(operators)),
-            site=kept(words.codes(sites)),
-            module=kept(_modules(calls or {}, column(blocks, "start_ns"), words)),
+            operator=kept(strings.codes(operators)),
+            site=kept(strings.codes(sites)),
+            module=kept(_modules(calls or {}, column(blocks, "start_ns"), strings)),
             transport=np.full(int(keep.sum()), -1, np.int64),
             stream=kept(column(blocks, "stream")),
             free_unreported=kept(column(blocks, "free_unreported")),
@@ -118,8 +119,8 @@ def ledger_of_history(history: DeviceHistory, words: Words, *, calls: Mapping[st
     )
 
 
-def _modules(calls: Mapping[str, list[Any]], t_ns: Any, words: Words) -> Any:
-    """Codes of the paths of the innermost modules under way at each time; 0 where there is none."""
-    paths = words.codes([*calls.get("path", []), ""])  # the last one stands for none
+def _modules(calls: Mapping[str, list[Any]], t_ns: Any, strings: StringTable) -> Any:
+    """Codes of the paths of the innermost modules running at each time; 0 where there is none."""
+    paths = strings.codes([*calls.get("path", []), ""])  # the last one stands for none
     starts, ends = (np.array(calls.get(name, []), np.int64) for name in ("start_ns", "end_ns"))
     return paths[innermost(starts, ends, t_ns)]

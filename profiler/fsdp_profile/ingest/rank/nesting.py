@@ -1,4 +1,4 @@
-"""Which of some nested intervals is under way at a time."""
+"""Which of some nested intervals contains a time."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ Array = np.ndarray[Any, Any]
 def innermost(start: Array, end: Array, t_ns: Array) -> Array:
     """The row of the interval around each time that began last; -1 where there is none.
 
-    Intervals nest (the calls of one thread): the one under way that began last is inside all others. An interval is
-    under way at its start, and not at its end.
+    Intervals nest (the calls of one thread): the open one that began last is inside all others. An interval
+    includes its start, and not its end.
     """
     rows = np.lexsort((-end, start))
     start, end = start[rows], end[rows]

@@ -2,12 +2,14 @@
 
 A block still live at the end of the recording has end_ns = NOT_FREED.
 
-[Note: Frees nobody reported] torch.profiler sees frees of profiled threads only; gloo's workers free their scratch,
-and at times the tensors they were given. A block whose free is missing ends when the last tensor on it that was
-given to a collective died (the hooks watch those); if it was allocated under a communication operator, or as the
-result of a functional collective, when that operator's transport ended, unless a tag names it later; else when its
-address is allocated again. The allocator's own total goes on counting
-such bytes: `unreported_free_bytes` is their sum, so allocated + unreported = reported at every event.
+[Note: Unreported frees] torch.profiler records frees of profiled threads only; gloo's workers free their scratch, and
+at times the tensors they were given. The end of a block whose free is missing is the first of these that applies:
+1. when the last tensor on it that was given to a collective was destroyed (the hooks watch those);
+2. if it was allocated under a communication operator, or as the result of a functional collective, when that
+   operator's transport ended, unless a tag names it later;
+3. when its address is allocated again.
+The allocator's own total keeps counting such bytes: `unreported_free_bytes` is their sum, so that allocated +
+unreported = reported at every event.
 """
 
 from dataclasses import dataclass
@@ -34,7 +36,7 @@ class Blocks:
     operator: Array
     """Code of the innermost operator."""
     site: Array
-    """Code of the line of own code that allocated; 0 without stacks."""
+    """Code of the line of user code that allocated; 0 without stacks."""
     module: Array
     """Code of the path of the module whose forward allocated; 0 without stacks."""
     transport: Array
@@ -58,7 +60,7 @@ class Samples:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """Blocks and samples of one rank, and what had to be mended."""
+    """Blocks and samples of one rank, and warnings about what was corrected."""
 
     blocks: Blocks
     samples: Samples
@@ -168,7 +170,7 @@ def _next_at_same_address(address: Array) -> Array:
 def _lost_ends(
     alloc: Array, is_paired: Array, follower: Array, t_ns: Array, transport: Array, transport_end_ns: Array
 ) -> Array:
-    """End of each block whose free was not reported, NOT_FREED for the others; see [Note: Frees nobody reported]."""
+    """End of each block whose free was not reported, NOT_FREED for the others; see [Note: Unreported frees]."""
     num = len(t_ns)
     follow = follower[alloc]
     reused_ns = np.full(len(alloc), NOT_FREED, np.int64)

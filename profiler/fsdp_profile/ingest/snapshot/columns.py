@@ -54,7 +54,7 @@ class EventColumns:
     stack: Numbers
     """Number in the Stacks given; NONE."""
     pool: Numbers
-    """Number in the Words given; NONE."""
+    """Number in the given Numbering; NONE."""
     oom_rows: Int64s
     oom_device_free_bytes: list[int | None]
     unknown_actions: dict[str, int]
@@ -79,7 +79,7 @@ class SegmentColumns:
     segment_type: list[str]
     is_expandable: list[bool]
     pool: Numbers
-    """Number in the Words given; NONE."""
+    """Number in the given Numbering; NONE."""
     blocks: EndState
     block_segment: Int64s
     """Per block: its segment."""
@@ -91,7 +91,7 @@ class SegmentColumns:
     """Blocks ignored because another has their address."""
 
 
-class Words:
+class Numbering:
     """Numbers for distinct values, in the order seen."""
 
     def __init__(self) -> None:
@@ -107,17 +107,17 @@ class Words:
 
 
 def not_a_snapshot(reason: str) -> NoReturn:
-    """Raise the InputError that tells what does not fit; whoever knows the file puts it in front."""
+    """Raise an InputError with the reason; the caller that knows the file prefixes its name."""
     raise InputError(f"not an allocator snapshot ({reason}); write one with torch.cuda.memory._dump_snapshot(path)")
 
 
-def event_columns(trace: Sequence[Any], *, stacks: Stacks, pools: Words) -> EventColumns:
+def event_columns(trace: Sequence[Any], *, stacks: Stacks, pools: Numbering) -> EventColumns:
     """The columns of one entry of `device_traces`; numbers new stacks and pools.
 
     Raises:
         InputError: an event is not a dict, or a field is not what it should be.
     """
-    actions = Words()
+    actions = Numbering()
     action = _numbers(actions.number, pull(trace, "action", ""), "action")
     names = [clean_text(name) for name in actions.numbers]
     kind = np.array([KINDS.get(name, Kind.IGNORED) for name in names], np.int64)[action]
@@ -145,7 +145,7 @@ def event_columns(trace: Sequence[Any], *, stacks: Stacks, pools: Words) -> Even
     )
 
 
-def segment_columns(segments: Sequence[Any], *, stacks: Stacks, pools: Words, known: bool = True) -> SegmentColumns:
+def segment_columns(segments: Sequence[Any], *, stacks: Stacks, pools: Numbering, known: bool = True) -> SegmentColumns:
     """The columns of one device's segments; numbers new stacks and pools.
 
     Args:
@@ -167,7 +167,7 @@ def segment_columns(segments: Sequence[Any], *, stacks: Stacks, pools: Words, kn
         not_a_snapshot("the blocks of a segment are not a list")
     owner = np.repeat(np.arange(len(segments)), counts)
 
-    states = Words()
+    states = Numbering()
     state = _numbers(states.number, pull(blocks, "state", INACTIVE), "state")
     names = [clean_text(name) for name in states.numbers]
     is_allocated = np.array([name == ACTIVE_ALLOCATED for name in names], np.bool_)[state]

@@ -43,7 +43,7 @@ class Stacks:
 
 
 def describe_frame(frame: dict[str, Any]) -> tuple[str, str]:
-    """`(operator, location)` of one frame, '' where it does not tell.
+    """`(operator, location)` of one frame, '' where it does not show it.
 
     The operator is that of ATen or, in stacks of Python only, the function; the location is `file:line` of
     Python code that is not torch's own.

@@ -2,7 +2,7 @@
 
 `t_ns` is the snapshot's `time_us` * 1000 (unix time); row i of `events` and `samples` is event i. Sizes are
 those of blocks, see [Note: Sizes of blocks]. A requested free ends a block for `allocated`, a completed one
-for `active`; what lies between is "freed but held by a stream". The replay is in snapshot_replay.py.
+for `active`; what lies between is "freed but held by a stream". The replay is in snapshot/replay.py.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from fsdp_profile.core.errors import InputError
 from fsdp_profile.ingest.snapshot import tables as tables
 from fsdp_profile.ingest.snapshot.columns import (
     EventColumns,
-    Words,
+    Numbering,
     event_columns,
     int_column,
     not_a_snapshot,
@@ -68,7 +68,7 @@ class OutOfMemory:
     """Row of `events`."""
     asked_bytes: int
     device_free_bytes: int | None
-    """What the device said was free; None when the snapshot does not tell."""
+    """What the device said was free; None when the snapshot does not record it."""
     stream: int
     totals: Totals
     """At that moment."""
@@ -76,7 +76,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceHistory:
-    """What one device's allocator did, as far as the snapshot tells."""
+    """What one device's allocator did, as far as the snapshot records it."""
 
     device: int
     """Index of the device in the process that wrote the snapshot."""
@@ -96,7 +96,7 @@ class DeviceHistory:
     segment_type string, pool_id string or null, is_expandable bool."""
     stacks: pa.Table
     """Distinct call stacks: operator string (innermost ATen operator, else Python function) and location
-    string ("file:line" of the innermost Python code outside torch); '' when the stack does not tell."""
+    string ("file:line" of the innermost Python code outside torch); '' when the stack does not show it."""
     annotations: pa.Table
     """External annotations such as `FSDP::all_gather (layers.0)`: t_ns int64, name string, stage string."""
     ooms: tuple[OutOfMemory, ...]
@@ -171,7 +171,7 @@ def _device_history(
     *,
     divisions: Int64s | None,
 ) -> DeviceHistory:
-    stacks, pools = Stacks(), Words()
+    stacks, pools = Stacks(), Numbering()
     events = event_columns(trace, stacks=stacks, pools=pools)
     held = segment_columns(segments or (), stacks=stacks, pools=pools, known=segments is not None)
     lives = replay_blocks(events.kind, events.address, events.size_bytes, held.blocks, divisions=divisions)
@@ -219,7 +219,7 @@ def _list(snapshot: dict[Any, Any], key: str) -> Sequence[Any]:
 
 
 def _roundup_divisions(settings: Any) -> Int64s | None:
-    """`roundup_power2_divisions` per power of two from 1 MiB on; None when not told."""
+    """`roundup_power2_divisions` per power of two from 1 MiB on; None when not recorded."""
     found = settings.get("roundup_power2_divisions") if isinstance(settings, dict) else None
     if not isinstance(found, dict) or not found:
         return None

@@ -122,7 +122,7 @@ def block_bytes(requested: Int64s, *, divisions: Int64s | None = None) -> Int64s
 
     [Note: Sizes of blocks] Events carry what was asked for, the statistics count blocks, which are rounded.
     A block that was not worth splitting is larger still (by 1 MiB at most, without expandable segments):
-    that is known only for those live at the end, whose size the snapshot tells.
+    that is known only for those live at the end, whose size the snapshot records.
 
     Args:
         requested: bytes asked for.

@@ -82,7 +82,7 @@ def _pieces(history: DeviceHistory) -> list[_Piece]:
 
 
 def _with_pools(pieces: list[_Piece]) -> list[_Piece]:
-    """Pieces that are gone do not tell their pool: that of the others of their stream, where there is only one."""
+    """Give pieces whose pool is not recorded the pool of the others of their stream, where there is only one."""
     pools: dict[int, set[str]] = {}
     for piece in pieces:
         if piece.pool:

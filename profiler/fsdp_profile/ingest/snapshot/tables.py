@@ -1,4 +1,4 @@
-"""Columns of a replayed snapshot as Arrow tables; what each holds is said at the fields of DeviceHistory."""
+"""Columns of a replayed snapshot as Arrow tables; their columns are documented at the fields of DeviceHistory."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsdp_profile.core.schema import NOT_FREED
-from fsdp_profile.ingest.snapshot.columns import EventColumns, SegmentColumns, Words, pull, time_column
+from fsdp_profile.ingest.snapshot.columns import EventColumns, Numbering, SegmentColumns, pull, time_column
 from fsdp_profile.ingest.snapshot.frames import Stacks, clean_text
 from fsdp_profile.ingest.snapshot.replay import BEFORE, NONE, Bools, Int64s, Kind, Lives, Series
 
@@ -38,7 +38,9 @@ def samples_table(events: EventColumns, allocated: Series, active: Series, reser
     )
 
 
-def blocks_table(lives: Lives, events: EventColumns, held: SegmentColumns, *, stacks: Stacks, pools: Words) -> pa.Table:
+def blocks_table(
+    lives: Lives, events: EventColumns, held: SegmentColumns, *, stacks: Stacks, pools: Numbering
+) -> pa.Table:
     """One row per life of a block."""
     with_event, with_end = lives.first_event != NONE, lives.end_row != NONE
     end_row = lives.end_row[with_end]
@@ -73,7 +75,7 @@ def blocks_table(lives: Lives, events: EventColumns, held: SegmentColumns, *, st
     )
 
 
-def segments_table(held: SegmentColumns, *, pools: Words) -> pa.Table:
+def segments_table(held: SegmentColumns, *, pools: Numbering) -> pa.Table:
     """One row per segment."""
     return pa.table(
         {
@@ -150,7 +152,7 @@ def _words(numbers: Any, texts: list[str]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(_or_null(numbers), pa.array(texts, pa.string()))
 
 
-def _pool_words(numbers: Any, pools: Words) -> pa.DictionaryArray:
+def _pool_words(numbers: Any, pools: Numbering) -> pa.DictionaryArray:
     return _words(numbers, [clean_text(",".join(map(str, pool))) for pool in pools.numbers])
 
 

@@ -43,14 +43,17 @@ def _about_events(events: EventColumns) -> list[str]:
         lines.append(f"events back in time: {events.num_back_in_time}; each takes the latest time before it")
     completed = int((events.kind == Kind.FREE_COMPLETED).sum())
     if completed and not (events.kind == Kind.FREE_REQUESTED).any():
-        lines.append(f"frees completed, none requested on record: {completed}; allocated ends when active does")
+        lines.append(
+            f"frees completed, none requested on record: {completed}; "
+            "those blocks count as allocated until the free is completed"
+        )
     return lines
 
 
 def _about_segments(held: SegmentColumns) -> list[str]:
     lines = []
     if not held.blocks.known:
-        lines.append("no segments in the snapshot: what the events leave is taken as live at the end")
+        lines.append("no segments in the snapshot: blocks that no event frees are taken as live at the end")
     if held.unknown_states:
         lines.append(f"blocks in unknown states, ignored: {_counted(held.unknown_states)}")
     if held.num_twice:

@@ -3,7 +3,7 @@
 Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), equations 1, 2 and 6: in
 bf16 a layer keeps 34 s b h bytes, and without a fused attention 5 a s^2 b more; with everything recomputed its input
 alone, 2 s b h, and one layer at a time the whole. Dropout masks (2 of the 34) are counted although few models still
-have dropout; the logits and the loss are not in the paper's formula and are told apart.
+have dropout; the logits and the loss are not in the paper's formula and are counted separately.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SCORE_BYTES = 5
 
 
 class Checkpointing(Word):
-    """What backward computes again."""
+    """What backward recomputes."""
 
     NONE = "none"
     SELECTIVE = "selective"

@@ -16,11 +16,11 @@ from fsdp_profile.plan.formulas.recipes import Recipe
 from fsdp_profile.plan.formulas.strategies import FULLY_SHARDED, Layout, World
 
 DEFAULT_DEPTH: Final = 2
-"""Units gathered at once: the one at work, and the one prefetched for it."""
+"""Units gathered at once: the active one and the one prefetched."""
 
 
 class Basis(Word):
-    """What a row of a plan rests on."""
+    """What a row of a plan is based on."""
 
     FORMULA = "formula"
     SIMULATED = "simulated"
@@ -101,7 +101,7 @@ class PlanRow:
     gathered_bytes: int | None
     """Parameters gathered at once; copies that autocast keeps."""
     reduced_bytes: int | None
-    """Gradients on their way: of one unit, or DDP's buckets."""
+    """Unreduced gradients: of one unit, or DDP's buckets."""
     activation_bytes: int | None
     traffic_bytes: int | None
     """Sent by one rank in one step, if each group is a ring."""
@@ -224,7 +224,7 @@ def _gathered(model: ModelSize, recipe: Recipe, layout: Layout, options: Options
     return Term(
         **base, formula="c min(d U, P)", numbers=numbers,
         size_bytes=None if unit is None else _whole(c * min(options.depth * unit, model.numel)),
-        source="the unit at work and those prefetched; what is outside of the blocks stays gathered on top",
+        source="the active unit and those prefetched; parameters outside the blocks stay gathered too",
     )  # fmt: skip
 
 

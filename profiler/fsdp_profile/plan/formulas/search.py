@@ -1,4 +1,4 @@
-"""The smallest number of ranks, and the largest batch, that fit a device; each with what stops the next one."""
+"""The smallest number of ranks and the largest batch that fit a device, each with what the next one lacks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -97,7 +97,7 @@ def _needs(row: PlanRow, device: Device | None = None) -> str:
     """What is needed, of how much, and the largest part of it."""
     parts = {
         "parameters": row.param_bytes, "gradients": row.grad_bytes, "optimizer states": row.optimizer_bytes,
-        "gathered parameters": row.gathered_bytes or 0, "gradients on their way": row.reduced_bytes or 0,
+        "gathered parameters": row.gathered_bytes or 0, "unreduced gradients": row.reduced_bytes or 0,
         "activations": row.activation_bytes or 0,
     }  # fmt: skip
     largest = max(parts, key=lambda name: parts[name])

@@ -1,6 +1,6 @@
-"""One process that believes to be rank 0 of N: a process group that moves nothing.
+"""A process group that moves no data, for a process that runs as rank 0 of N.
 
-Checked with torch 2.13. Names that a torch lacks are passed over.
+Checked with torch 2.13. Names that a torch version lacks are skipped.
 """
 
 import contextlib

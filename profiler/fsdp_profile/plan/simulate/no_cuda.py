@@ -38,7 +38,7 @@ class CudaAsCpu(TorchFunctionMode):
 
 
 def install() -> None:
-    """Answer torch.cuda's own functions, and wrappers that are told a CUDA device, with the CPU."""
+    """Answer torch.cuda's own functions, and wrappers that are given a CUDA device, with the CPU."""
     from torch.distributed import device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.nn.parallel import DistributedDataParallel
@@ -80,7 +80,7 @@ def _with_cpu(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _without(original: Callable[..., Any], options: tuple[str, ...]) -> Callable[..., Any]:
-    """FSDP1 is told the CPU, DDP nothing: on a CPU it accepts no device."""
+    """Give FSDP1 the CPU and DDP no device, which it does not accept on a CPU."""
 
     @functools.wraps(original)
     def init(module: Any, *args: Any, **kwargs: Any) -> None:

@@ -1,8 +1,8 @@
-"""Values that nobody computed, for scripts that read them: zero, and what follows from zeros.
+"""Placeholder values for scripts that read values of fake tensors: zero, and what follows from zeros.
 
-[Note: Made-up values] A fake tensor has no data. Where a script asks for a value (`loss.item()`, a sampler's list of
+[Note: Placeholder values] A fake tensor has no data. Where a script reads a value (`loss.item()`, a sampler's list of
 indices), it gets 0, 0.0 or False; of scalars made from scalars it gets what the operators make of those, so that
-`torch.isfinite(loss)` is true. Every line that asked is kept: a branch on such a value may go another way.
+`torch.isfinite(loss)` is true. Every line that read one is recorded: a branch on such a value may go another way.
 """
 
 import contextlib
@@ -17,15 +17,15 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
 
 
-class MadeUpValues(TorchDispatchMode):
+class PlaceholderValues(TorchDispatchMode):
     """Gives zero, or False, where a script reads a value of a fake tensor; remembers where that was."""
 
-    def __init__(self, own_code: OwnCode) -> None:
+    def __init__(self, user_code: UserCode) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._own_code = own_code
+        self._user_code = user_code
         self.places: Counter[str] = Counter()
         self._scalars: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         """0-dim fake tensor -> its value, as far as it follows from zeros and constants."""
@@ -35,13 +35,13 @@ class MadeUpValues(TorchDispatchMode):
         torch.Tensor.numpy = self._numpy(torch.Tensor.numpy)  # type: ignore[method-assign]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operator; a value that depends on data is made up."""
+        """Run the operator; a value that depends on data gets a placeholder."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented
         try:
             out = func(*args, **kwargs or {})
         except DataDependentOutputException:
-            self.places[self.own_line()] += 1
+            self.places[self.user_line()] += 1
             is_scalar = func._schema.name == "aten::_local_scalar_dense"
             return self._value(args[0]) if is_scalar else False
         if isinstance(out, FakeTensor) and out.dim() == 0:
@@ -71,11 +71,11 @@ class MadeUpValues(TorchDispatchMode):
         if kept is not converted:
             kept.data = converted
 
-    def own_line(self) -> str:
+    def user_line(self) -> str:
         """'train.py:12 main', the innermost line of the script that is running."""
         frame = sys._getframe()
         while frame is not None:
-            if file := self._own_code.shown(frame.f_code.co_filename):
+            if file := self._user_code.shown(frame.f_code.co_filename):
                 return f"{file}:{frame.f_lineno} {frame.f_code.co_name}"
             frame = frame.f_back  # type: ignore[assignment]
         return "torch"
@@ -92,7 +92,7 @@ class MadeUpValues(TorchDispatchMode):
     @property
     def _tolist(self) -> Any:
         def tolist(tensor: Any) -> Any:
-            self.places[self.own_line()] += 1
+            self.places[self.user_line()] += 1
             return _zeros(tuple(tensor.shape), _zero(tensor))
 
         return tolist
@@ -101,7 +101,7 @@ class MadeUpValues(TorchDispatchMode):
         def numpy(tensor: Any, **kwargs: Any) -> Any:
             if not isinstance(tensor, FakeTensor):
                 return original(tensor, **kwargs)
-            self.places[self.own_line()] += 1
+            self.places[self.user_line()] += 1
             with _disable_current_modes():
                 return original(torch.zeros(tensor.shape, dtype=tensor.dtype))
 

@@ -17,15 +17,15 @@ from types import ModuleType
 from typing import Any
 
 from fsdp_profile.capture.options import Options
-from fsdp_profile.capture.process.arm import _hook_imports
+from fsdp_profile.capture.process.arm import hook_imports
 from fsdp_profile.capture.recorder import Recorder, now
 from fsdp_profile.capture.session import Session
-from fsdp_profile.capture.user_code import OwnCode
+from fsdp_profile.capture.user_code import UserCode
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import NO_UNIT
 
 RESULT = "simulation.json"
-"""What the parent reads: {"steps", "failure", "made_up", "cuda_as_cpu"}."""
+"""What the parent reads: {"steps", "failure", "placeholder_reads", "cuda_as_cpu"}."""
 
 
 class _GroupRecorder(Recorder):
@@ -70,7 +70,7 @@ class _FakeSession(Session):
         log = StorageLog()
         assert isinstance(self.recorder, _FakeRecorder)
         self.recorder.log = log
-        self.cpu_window = log  # type: ignore[assignment]
+        self.windows.cpu = log  # type: ignore[assignment]
         self.loop.install()
         self.checkpoints.install()
         log.start()
@@ -93,20 +93,20 @@ def main(config_text: str, script: list[str]) -> int:
         if fake
         else Session(run_dir, 0, options, recorder=_GroupRecorder())
     )
-    _hook_imports(session)
-    own_code = OwnCode()
-    result: dict[str, Any] = {"failure": None, "made_up": {}}
+    hook_imports(session)
+    user_code = UserCode()
+    result: dict[str, Any] = {"failure": None, "placeholder_reads": {}}
     with contextlib.ExitStack() as stack:
-        made_up = _enter_fake_world(stack, session, config, own_code)
+        values = _enter_fake_world(stack, session, config, user_code)
         try:
             _run_script(script, session, steps)
         except StepsDone:
             pass
-        except BaseException as e:  # noqa: BLE001  whatever ends the script is told to the parent
+        except BaseException as e:  # noqa: BLE001  whatever ends the script is reported to the parent
             if not (isinstance(e, SystemExit) and not e.code):
-                result["failure"] = _failure(e, own_code)
-        if made_up is not None:
-            result["made_up"] = dict(made_up.places)
+                result["failure"] = _failure(e, user_code)
+        if values is not None:
+            result["placeholder_reads"] = dict(values.places)
     no_cuda = sys.modules.get("fsdp_profile.plan.simulate.no_cuda")
     result["cuda_as_cpu"] = bool(no_cuda is not None and no_cuda.asked)
     result["steps"] = min(session.recorder.step, steps)
@@ -123,13 +123,13 @@ def _environment(world_size: int) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dict[str, Any], own: OwnCode) -> Any:
+def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dict[str, Any], own: UserCode) -> Any:
     """Everything that makes this process rank 0 of N; modes are entered innermost last."""
     import torch
     import torch.distributed
 
     from fsdp_profile.plan.simulate import data_loaders, fake_process_group, no_cuda
-    from fsdp_profile.plan.simulate import placeholder_values as made_up
+    from fsdp_profile.plan.simulate.placeholder_values import PlaceholderValues
 
     fake = bool(config["fake_tensors"])
     data_loaders.install()
@@ -142,7 +142,7 @@ def _enter_fake_world(stack: contextlib.ExitStack, session: Session, config: dic
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-    values = made_up.MadeUpValues(own)
+    values = PlaceholderValues(own)
     stack.enter_context(values)
     assert isinstance(session.recorder, _FakeRecorder)
     stack.enter_context(session.recorder.log)
@@ -168,14 +168,14 @@ def _run_script(script: list[str], session: Session, steps: int) -> None:
     exec(compile(path.read_bytes(), str(path), "exec"), module.__dict__)
 
 
-def _failure(error: BaseException, own_code: OwnCode) -> dict[str, str]:
+def _failure(error: BaseException, user_code: UserCode) -> dict[str, str]:
     """Where the script was, the line itself, and what torch said."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if own_code.shown(frame.filename)]
+    own = [frame for frame in frames if user_code.shown(frame.filename)]
     at = own[-1] if own else None
     text = str(error).strip().splitlines()
     return {
-        "where": f"{own_code.shown(at.filename)}:{at.lineno}" if at is not None else "",
+        "where": f"{user_code.shown(at.filename)}:{at.lineno}" if at is not None else "",
         "line": (at.line or "") if at is not None else "",
         "error": f"{type(error).__name__}: {text[0] if text else ''}"[:300],
         "traceback": "".join(traceback.format_exception(error)),

@@ -1,8 +1,8 @@
 """One step of the user's own script without GPUs and without data, recorded like any run.
 
-The script runs in a process of its own (`simulated_rank`) as rank 0 of N: its tensors hold no data, its process groups
+The script runs in a process of its own (`rank_process`) as rank 0 of N: its tensors hold no data, its process groups
 move nothing. What it allocates goes through the capture's log, the ledger and the analysis, so that the answer is a
-`Run`: its bytes are an estimate, its times mean nothing.
+`Run`: its bytes are estimates and its times are not measurements.
 """
 
 import atexit
@@ -13,13 +13,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from fsdp_profile.analysis.memory import ledger
 from fsdp_profile.analysis.memory.ledger import Peak
@@ -27,9 +25,10 @@ from fsdp_profile.analysis.run import Run, load_run
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.errors import InputError, MissingExtraError, SimulationError, UsageError
 from fsdp_profile.core.layout import claim_run_dir
+from fsdp_profile.core.manifest import Manifest
+from fsdp_profile.core.units import find_strategy
 from fsdp_profile.ingest.finalize import finalize
-from fsdp_profile.ingest.manifest import Manifest, write_manifest
-from fsdp_profile.ingest.strategy import find_strategy
+from fsdp_profile.ingest.manifest import write_manifest
 from fsdp_profile.plan.formulas.costs import Basis, PlanRow
 from fsdp_profile.plan.formulas.strategies import SIMULATED, Layout, World, wrapped_as
 from fsdp_profile.plan.measured import layout_of, most_of_states
@@ -44,7 +43,7 @@ _REDUCED: Final = (Category.UNSHARDED_GRAD, Category.REDUCE_SCATTER, Category.BU
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Simulation:
-    """What a simulated rank told."""
+    """The result of a simulated rank."""
 
     run: Run
     layout: Layout | None
@@ -53,8 +52,8 @@ class Simulation:
     peak: Peak
     """Over the simulated steps."""
     states: dict[Category, int]
-    """The most that each kept category held."""
-    made_up: dict[str, int]
+    """The most bytes of each category of model states."""
+    placeholder_reads: dict[str, int]
     """Source line -> how often it read a value that nobody computed, and got zero."""
     note: str
     """Why not all of the steps were simulated; '' when all were."""
@@ -71,7 +70,7 @@ def simulate(
 
     Args:
         script: path of the script, then its arguments.
-        world: the ranks it believes in.
+        world: the ranks that the script sees.
         layout: what to wrap the model in, instead of what the script chooses.
         run_dir: where the run is kept; None: in a temporary folder, until this process ends.
         steps: optimizer steps to simulate.
@@ -106,7 +105,8 @@ def simulate(
     note = f"simulated to step {result['steps']} only: {_at(failure)}" if failure else ""
     return Simulation(
         run=run, layout=layout, world=world, peak=found, states=most_of_states(run, rank=0),
-        made_up=result["made_up"], note=note, fake_tensors=fake_tensors, cuda_as_cpu=bool(result["cuda_as_cpu"]),
+        placeholder_reads=result["placeholder_reads"], note=note, fake_tensors=fake_tensors,
+        cuda_as_cpu=bool(result["cuda_as_cpu"]),
     )  # fmt: skip
 
 
@@ -139,7 +139,9 @@ def _check(script: Sequence[str], world: World, layout: Layout | None, steps: in
         raise InputError(f"{script[0]}: {what}; give the training script's path, or --params for formulas")
     if layout is not None and layout not in SIMULATED:
         known = ", ".join(SIMULATED)
-        raise UsageError(f"--as {layout}: a script cannot be wrapped so, only as {known}; --params has its formulas")
+        raise UsageError(
+            f"--as {layout}: a script cannot be wrapped this way, only as {known}; --params has its formulas"
+        )
     if layout is Layout.HSDP:
         world.shards(layout)
     if steps < 1:
@@ -183,7 +185,7 @@ def _at(failure: dict[str, str]) -> str:
 
 
 def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: bool) -> Run:
-    """The tables and the manifest; what says "recorded" of a simulated run says so."""
+    """The tables and the manifest; entries that say "recorded" say "simulated" instead."""
     how = "no data in its tensors" if fake_tensors else "real tensors"
     started = Manifest(
         name=folder.resolve().name,
@@ -193,10 +195,9 @@ def _finish(folder: Path, script: Sequence[str], world: World, *, fake_tensors: 
         script_args=list(script[1:]),
     )
     made = finalize(folder, started, exit_codes={0: 0}, world_size=1)
-    rows = [{**row, "kind": row["kind"]} for row in _unit_rows(folder)]
-    _, detail = find_strategy(rows, world.size)
-    warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times mean nothing"
-    manifest = msgspec.structs.replace(
+    _, detail = find_strategy(_unit_rows(folder), world.size)
+    warning = f"simulated, not measured: rank 0 of {world.size} alone, {how}; its times are not measurements"
+    manifest = replace(
         made,
         world_size=world.size,
         strategy_detail=detail,

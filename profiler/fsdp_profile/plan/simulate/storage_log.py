@@ -21,7 +21,7 @@ _WAIT_TENSOR = "_c10d_functional::wait_tensor"
 
 
 class StorageLog(TorchDispatchMode):
-    """Stands on top of FakeTensorMode. Addresses are made up, and never used twice."""
+    """Stands on top of FakeTensorMode. Addresses are placeholders and are never reused."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -97,8 +97,8 @@ class StorageLog(TorchDispatchMode):
             self._is_installed = True
             storage: Any = torch.UntypedStorage
             storage.resize_ = _watching_resize(storage.resize_, self)
-            # FSDP1 tells by addresses whether two views share a storage, and whether a freed one is there.
-            storage.data_ptr = _made_up_address(storage.data_ptr, self)
+            # FSDP1 compares addresses to see whether two views share a storage, and whether a storage is freed.
+            storage.data_ptr = _placeholder_address(storage.data_ptr, self)
             tensor: Any = FakeTensor
             tensor.data_ptr = lambda value: value.untyped_storage().data_ptr()
 
@@ -143,7 +143,7 @@ def _watching_resize(original: Any, log: StorageLog) -> Any:
     return resize_
 
 
-def _made_up_address(original: Any, log: StorageLog) -> Any:
+def _placeholder_address(original: Any, log: StorageLog) -> Any:
     def data_ptr(storage: Any) -> int:
         found = log._alive.get(storage._cdata)
         if found is None:

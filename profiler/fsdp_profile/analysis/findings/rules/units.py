@@ -15,6 +15,7 @@ from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind, UnitKind
 from fsdp_profile.ingest.tables import numbers, strings
+from fsdp_profile.ingest.units import is_sharded
 
 MIN_SHARE: Final = 0.05
 LARGEST_UNIT: Final = 0.5
@@ -266,7 +267,7 @@ def replicas_not_reduced(run: Run, peak: Peak) -> Iterator[Finding]:
 
 def _sharded(run: Run, rank: int) -> pa.Table:
     units = run.table("units", rank=rank)
-    return units.filter(pa.array(strings(units, "kind") != UnitKind.DDP_BUCKET.value))
+    return units.filter(pa.array(is_sharded(units)))
 
 
 def _lasts_into_backward(run: Run, rank: int, start: np.ndarray[Any, Any], end: np.ndarray[Any, Any]) -> bool:

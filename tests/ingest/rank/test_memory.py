@@ -3,8 +3,8 @@
 import numpy as np
 
 from fsdp_profile.core.schema import NOT_FREED
+from fsdp_profile.ingest.rank.memory import with_preexisting
 from fsdp_profile.ingest.rank.pairing import pair_cpu_events
-from fsdp_profile.ingest.rank.preexisting import with_held
 
 HIGH = 2**63 + 8  # an address is all 64 bits
 
@@ -29,7 +29,9 @@ def events(*rows: tuple[int, int, int]) -> dict[str, np.ndarray]:
 def test_what_tensors_held_before_is_there_until_it_is_gone_or_its_address_is_used_again() -> None:
     """One stays, one is gone at the first forward (20), and the address of one is allocated again (15)."""
     before = held(10, **{"_100": 32, f"_{HIGH}": 8, "_300": 4})
-    recorded = with_held(events((12, 500, 16), (15, 300, 2), (30, 500, -16)), [before, held(20, _100=32, _300=2)])
+    recorded = with_preexisting(
+        events((12, 500, 16), (15, 300, 2), (30, 500, -16)), [before, held(20, _100=32, _300=2)]
+    )
     ledger = pair_cpu_events(**recorded, transport_end_ns=np.zeros(0, np.int64))
     blocks = ledger.blocks
     found = zip(blocks.address.tolist(), blocks.size_bytes.tolist(), blocks.start_ns, blocks.end_ns, strict=True)
@@ -44,11 +46,11 @@ def test_what_tensors_held_before_is_there_until_it_is_gone_or_its_address_is_us
 
 def test_a_recording_from_the_first_line_on_stays_as_it_is() -> None:
     recorded = events((1, 100, 8))
-    assert with_held(recorded, []) is recorded
+    assert with_preexisting(recorded, []) is recorded
 
 
 def test_nothing_was_there_before() -> None:
-    recorded = with_held(events((1, 100, 8)), [held(0), held(5)])
+    recorded = with_preexisting(events((1, 100, 8)), [held(0), held(5)])
     assert {name: values.tolist() for name, values in recorded.items()} == {
         name: values.tolist() for name, values in events((1, 100, 8)).items()
     }
