@@ -237,7 +237,9 @@ def test_ranks_say_who_was_late_as_show_json_does(opened, name):
     matches = run_summary(run)["across_ranks"]
     app = opened(run.path, page="ranks")
     worst = matches["stragglers"][0]
-    assert markdown(late_rank(cross_rank(run).stragglers, matches["matched"])) in said(app)
+    sentence = markdown(late_rank(cross_rank(run).stragglers, matches["matched"]))
+    assert sentence in said(app)
+    assert sentence in said(opened(run.path))
     assert f"came last in {worst['times_last']}" in said(app)
     assert ns_text(worst["wait_caused_ns"]) in said(app)
     rows = app.dataframe[2].value.to_dict("records")

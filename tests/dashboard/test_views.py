@@ -83,8 +83,13 @@ def test_a_run_without_allocator_events_has_no_peak(opened, tmp_path):
 
 def test_a_rank_that_did_not_come_to_its_end_is_named(opened, make_run):
     killed = RankRecord(rank=1, ending=Ending.SIGNAL, exit_code=-9, message="SIGKILL")
-    app = opened(make_run("alone", complete=False, ranks=[RankRecord(rank=0, ending=Ending.COMPLETED), killed]).path)
+    app = opened(
+        make_run(
+            "alone", complete=False, world_size=3, ranks=[RankRecord(rank=0, ending=Ending.COMPLETED), killed]
+        ).path
+    )
     assert app.warning[0].value == "Rank 1 was killed by a signal, exit code -9: `SIGKILL`"
+    assert app.warning[1].value == "1 of 3 ranks left no record."
 
 
 # -- two runs
