@@ -326,8 +326,8 @@ def test_a_leak_and_its_call_site() -> None:
         run.step(step, 100 * step, 100 * step + 100).alloc(at=100 * step + 1, size=MIB, operator="aten::clone")
     found = told(run, "leak")
     assert found.claim == (
-        "Live bytes of activations grow by 1.00 MiB a step, from aten::clone in forward: 2.00 MiB after step 1, 6.00 MiB "
-        "after step 5."
+        "Live bytes of activations grow by 1.00 MiB a step, from aten::clone in forward: 2.00 MiB after step 1, "
+        "6.00 MiB after step 5."
     )
     assert str(found.severity) == "PROBLEM"
 
