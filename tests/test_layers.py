@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     CAPTURE: {CORE, CAPTURE, "torch", "pynvml", "psutil"},
     INGEST: {CORE, INGEST, *FRAMES, "isal"},
     ANALYSIS: {CORE, INGEST, ANALYSIS, *FRAMES, "hta"},
-    PRESENT: {CORE, f"{INGEST}.manifest", ANALYSIS, PRESENT, f"{PLAN}.formulas", *FRAMES},
+    PRESENT: {CORE, f"{INGEST}.tables", ANALYSIS, PRESENT, f"{PLAN}.formulas", *FRAMES},
     RENDER: {CORE, ANALYSIS, INGEST, PRESENT, RENDER, *FRAMES},
     f"{RENDER}.terminal": {CORE, ANALYSIS, PRESENT, PLAN, f"{RENDER}.terminal", "rich"},
     EXPORT: {CORE, INGEST, ANALYSIS, PRESENT, RENDER, EXPORT, *FRAMES},

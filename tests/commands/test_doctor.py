@@ -18,7 +18,8 @@ from rich.console import Console
 from fsdp_profile.capture import machine
 from fsdp_profile.commands import _trial, main
 from fsdp_profile.core.machine import Fact, State
-from fsdp_profile.render.terminal.doctor import doctor_report, verdict
+from fsdp_profile.present.doctor import verdict
+from fsdp_profile.render.terminal.doctor import doctor_report
 
 FSDP2 = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
 DDP = ROOT / "sample_runs" / "gpt-ddp-2ranks"
@@ -134,7 +135,7 @@ def fact(state, name="x", action=""):
     ],
 )
 def test_the_verdict(states, said):
-    assert verdict([fact(state) for state in states], is_tried=True) == said
+    assert verdict([fact(state) for state in states], is_tried=True).text == said
 
 
 def test_the_report():

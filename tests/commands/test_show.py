@@ -43,14 +43,14 @@ def test_piped_output_is_100_columns_wide_whatever_the_window(capsys, monkeypatc
 
 def test_the_peak_is_the_worst_ranks_unless_a_rank_is_chosen(capsys, tmp_path):
     run = fsdp2_run(tmp_path)
-    assert "Peak 31.00 MiB allocated on rank 1  BACKWARD of step 1, unit layers.1 at work" in shown(capsys, run.path)
+    assert "Peak 31.00 MiB allocated on rank 1  backward of step 1, active unit layers.1" in shown(capsys, run.path)
     assert "Peak 30.00 MiB allocated on rank 0" in shown(capsys, run.path, "--rank", "0")
     assert "Peak 30.00 MiB allocated on rank 0" in shown(capsys, run.path, "memory", "--rank", "0")
 
 
 def test_unknown_is_named_even_when_it_is_nothing(capsys, tmp_path):
     text = shown(capsys, ddp_run(tmp_path).path)
-    assert "?  UNKNOWN                0 B    0.0 %" in text
+    assert "?  unknown                0 B    0.0 %" in text
 
 
 def test_a_failed_run_names_the_ranks_and_why_in_red(capsys, monkeypatch, tmp_path):
@@ -148,13 +148,13 @@ def test_equal_ranks_take_one_line(capsys, tmp_path):
 def test_a_set_up_peak_above_the_training_peak_is_said(capsys, tmp_path):
     b = RunBuilder(path=tmp_path / "run").step(SETUP_STEP, 0, 10).step(0, 10, 20)
     run = b.alloc(at=1, free=5, size=9 * MIB).alloc(at=12, size=2 * MIB).build()
-    line = next(line for line in shown(capsys, run.path).splitlines() if line.startswith("set-up"))
-    assert " ".join(line.split()) == "set-up 9.00 MiB before the first forward: higher than in training"
+    line = next(line for line in shown(capsys, run.path).splitlines() if line.startswith("setup"))
+    assert " ".join(line.split()) == "setup 9.00 MiB before the first forward: higher than in training"
 
 
 def test_a_run_without_events_says_so_and_shows_no_zero(capsys, tmp_path):
     text = shown(capsys, RunBuilder(path=tmp_path / "run").rank(0).build().path)
-    assert "Peak: not recorded (no allocator events of a training step)" in text
+    assert "The peak is not recorded: no allocator events of a training step." in text
     assert " 0 B" not in text
 
 
@@ -174,7 +174,7 @@ def test_a_rank_that_cannot_be_read_is_not_silently_left_out(capsys, tmp_path):
     assert main(["show", str(run.path)]) == 2
     text = capsys.readouterr().out
     assert "Peak 30.00 MiB allocated on rank 0" in text
-    assert "1 of 2 ranks could not be read: theirs may be higher." in text
+    assert "1 of 2 ranks could not be read: their peaks may be higher." in text
 
 
 def test_files_that_contradict_each_other_are_one_line(capsys, tmp_path):
@@ -477,7 +477,7 @@ def test_what_recording_cost_is_not_told_of_an_imported_run(capsys, tmp_path):
     run.set(extra={"imported": []}, receipt=Receipt(raw_bytes=2048, convert_ns=3_000_000)).build()
     told = shown(capsys, tmp_path / "theirs").split("What recording cost")[1]
     assert [" ".join(line.split()) for line in told.splitlines()[1:4]] == [
-        "in the run not recorded: it was recorded by other means",
+        "recording by other means: cost not recorded",
         "imported 2.00 KiB",
-        "after it 3.00 ms to make tables",
+        "after the run 3.00 ms to make tables",
     ]

@@ -20,7 +20,7 @@ from fsdp_dashboard.ledger_canvas.panels import (
 from fsdp_dashboard.ledger_canvas.wire import packed, unpacked
 from fsdp_profile.analysis.memory import time_window
 from fsdp_profile.analysis.memory.ledger import peak_of_steps, timeline
-from fsdp_profile.analysis.memory.time_window import run_stretch, step_stretch
+from fsdp_profile.analysis.memory.time_window import run_window, step_window
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.schema import NO_UNIT, Phase
 
@@ -34,7 +34,7 @@ def small():
 
 
 def of_step(run, *, step=0, title="small"):
-    return LedgerPanel(title=title, stretch=step_stretch(run, rank=0, step=step))
+    return LedgerPanel(title=title, time_window=step_window(run, rank=0, step=step))
 
 
 def drawn(*panels, **how):
@@ -118,7 +118,7 @@ def test_the_view_opens_shortly_before_the_first_phase():
 
 def test_a_recording_opens_shortly_before_anything_can_be_seen_of_it():
     run = RunBuilder().step(0, 900 * MS, 1000 * MS).alloc(at=0, size=4).alloc(at=800 * MS, size=1000).build()
-    [whole] = drawn(LedgerPanel(title="late", stretch=run_stretch(run, rank=0)))["panels"]
+    [whole] = drawn(LedgerPanel(title="late", time_window=run_window(run, rank=0)))["panels"]
     assert (whole["begin"], whole["opens"], whole["end"]) == (0, [794 * MS, 1000 * MS], 1000 * MS)
 
 
@@ -179,7 +179,7 @@ def test_the_legend_has_categories_and_then_lines():
 
 def test_a_whole_recording_has_its_steps_and_the_peak_of_each():
     run = small().step(1, 20 * MS, 30 * MS).alloc(at=22 * MS, free=23 * MS, size=MIB).build()
-    found = drawn(LedgerPanel(title="all", stretch=run_stretch(run, rank=0)))
+    found = drawn(LedgerPanel(title="all", time_window=run_window(run, rank=0)))
     [panel] = found["panels"]
     assert found["x_title"] == "s since the recording began"
     assert panel["steps"] == [[-1, 0, 10 * MS], [0, 10 * MS, 20 * MS], [1, 20 * MS, 30 * MS]]
@@ -191,7 +191,7 @@ def test_a_whole_recording_has_its_steps_and_the_peak_of_each():
 
 def test_finer_rows_of_a_part_begin_with_what_was_live_at_its_start():
     run = small().build()
-    panel = LedgerPanel(title="all", stretch=run_stretch(run, rank=0))
+    panel = LedgerPanel(title="all", time_window=run_window(run, rank=0))
     found = time_window.detail(run, rank=0, start_ns=13 * MS, end_ns=19 * MS)
     told = detail_data(panel, found, number=0, window=(13 * MS, 19 * MS))
     assert rows(told)["total"] == [3 * MIB, MIB]

@@ -51,7 +51,7 @@ def test_each_finding_is_a_line_with_what_to_do_behind_it(opened):
         "buckets.  \n**Saves**: **3.52 MiB**  \n"
         "**Rule**: `buckets-duplicate-gradients`, explained in `docs/findings.md`"
     ]
-    assert second.label.startswith(":blue-badge[explains] Step 0 makes +7.05 MiB of optimizer state at its end")
+    assert second.label.startswith(":blue-badge[explains] Step 0 allocates 7.05 MiB of optimizer state at its end")
     assert rest.label == "Not recorded, and why"
     assert "##### Findings" in said(app)
     assert "Why is FSDP not smaller?" not in said(app)

@@ -43,10 +43,10 @@ def test_every_run_has_a_row_with_what_its_summaries_say(opened, folder):
     assert list(found.index) == ["bare", "ddp", "fsdp2", "hsdp"]
     assert found["peak (MiB)"].fillna(-1).tolist() == [-1, 4, 1, 2]
     assert found["saved (%)"].fillna(-1).tolist() == [-1, -1, 75, -1]
-    assert found["UNKNOWN (%)"].fillna(-1).tolist() == [-1, 0, 25, 0]
+    assert found["unknown (%)"].fillna(-1).tolist() == [-1, 0, 25, 0]
     assert found["state"].tolist() == ["complete, no memory", "complete", "complete", "not complete"]
     assert list(map(list, found["tags"])) == [[], [], ["best", "night"], ["night"]]
-    assert found["held against"].fillna("").tolist() == ["", "", "ddp", ""]
+    assert found["compared with"].fillna("").tolist() == ["", "", "ddp", ""]
     assert found.loc["fsdp2", "started"] == "2026-01-02 03:04"
 
 
@@ -59,7 +59,7 @@ def test_every_run_has_a_row_with_what_its_summaries_say(opened, folder):
         ({"tag": ["night"], "sort": "lowest peak"}, ["fsdp2", "hsdp"]),
         ({"tag": ["night", "best"]}, ["fsdp2"]),
         ({"sort": "highest peak"}, ["ddp", "hsdp", "fsdp2", "bare"]),
-        ({"sort": "most UNKNOWN", "is": ["FSDP2"]}, ["fsdp2", "bare"]),
+        ({"sort": "most unknown", "is": ["FSDP2"]}, ["fsdp2", "bare"]),
         ({"sort": "most saved", "is": ["FSDP2"]}, ["fsdp2", "bare"]),
     ],
 )

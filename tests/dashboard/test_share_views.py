@@ -33,12 +33,12 @@ def said(app):
 def test_what_is_taken_out_is_shown_before_anything_is_shared(opened, private_run):
     app = opened(private_run.path, page="share")
     assert app.toggle(key="redact").value is True
-    rows = {row["what"]: row for row in app.dataframe[0].value.to_dict("records")}
-    assert rows["hosts"]["such as"] == SECRET and rows["hosts"]["becomes"].startswith("host_")
+    rows = {row["kind"]: row for row in app.dataframe[0].value.to_dict("records")}
+    assert rows["hosts"]["example"] == SECRET and rows["hosts"]["becomes"].startswith("host_")
     assert rows["script arguments"]["becomes"] == "(nothing)"
     assert f"fsdp-profile export {private_run.path} -o run.fsdpz --redact" in said(app)
     app.toggle(key="hide_modules").set_value(True).run()
-    assert "module names" in {row["what"] for row in app.dataframe[0].value.to_dict("records")}
+    assert "module names" in {row["kind"] for row in app.dataframe[0].value.to_dict("records")}
     app.text_input(key="pseudonym_key").set_value("k").run()
     assert "--redact --hide-modules KEY" in said(app)
 
@@ -114,4 +114,4 @@ def test_names_of_a_run_are_text(opened, tmp_path):
     app = opened(run.path, page="share")
     assert not app.exception
     assert HOSTILE not in "\n".join(block.value for block in app.markdown)
-    assert HOSTILE in [row["such as"] for row in app.dataframe[0].value.to_dict("records")]
+    assert HOSTILE in [row["example"] for row in app.dataframe[0].value.to_dict("records")]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fsdp_profile.core.schema import Ending
 from fsdp_profile.core.manifest import Manifest, RankRecord
+from fsdp_profile.core.schema import Ending
 from fsdp_profile.present.endings import MAX_MESSAGE_CHARS, ending_text, endings
 from fsdp_profile.present.values import Mark
 

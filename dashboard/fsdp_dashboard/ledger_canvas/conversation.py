@@ -46,7 +46,8 @@ def drawn(refs: Sequence[RunRef], panels: Sequence[LedgerPanel]) -> None:
 def _id(refs: Sequence[RunRef], panels: Sequence[LedgerPanel]) -> str:
     """Of what is drawn: the same for the same rows."""
     parts_of = [
-        (str(ref.path), ref.stamp, p.title, p.stretch.rank, p.stretch.step) for ref, p in zip(refs, panels, strict=True)
+        (str(ref.path), ref.stamp, p.title, p.time_window.rank, p.time_window.step)
+        for ref, p in zip(refs, panels, strict=True)
     ]
     return hashlib.sha256(repr(parts_of).encode()).hexdigest()[:16]
 
@@ -60,10 +61,12 @@ def _detail(
         return None
     panel = panels[number]
     more = round((window[1] - window[0]) * _AROUND)
-    wide = (max(window[0] - more, 0), min(window[1] + more, panel.stretch.end_ns - panel.stretch.start_ns))
-    start = panel.stretch.start_ns
+    wide = (max(window[0] - more, 0), min(window[1] + more, panel.time_window.end_ns - panel.time_window.start_ns))
+    start = panel.time_window.start_ns
     with widgets.told(panel.title):
-        found = queries.detail(refs[number], rank=panel.stretch.rank, start_ns=start + wide[0], end_ns=start + wide[1])
+        found = queries.detail(
+            refs[number], rank=panel.time_window.rank, start_ns=start + wide[0], end_ns=start + wide[1]
+        )
         return detail_data(panel, found, number=number, window=wide)
     return None
 

@@ -16,7 +16,7 @@ from fsdp_dashboard.charts.stack import opens_ns, shortly_before
 from fsdp_dashboard.ledger_canvas.wire import Ints, packed
 from fsdp_profile.analysis.memory.ledger import Peak
 from fsdp_profile.analysis.memory.pyramid import Level
-from fsdp_profile.analysis.memory.time_window import BigBlock, Detail, Stretch
+from fsdp_profile.analysis.memory.time_window import BigBlock, Detail, TimeWindow
 from fsdp_profile.analysis.spans.recorded import PhaseSpan
 from fsdp_profile.core.categories import STACK_ORDER, Category
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
@@ -40,21 +40,21 @@ Window = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerPanel:
-    """One run's stretch of time."""
+    """One run's time window."""
 
     title: str
     """Name of the run, as it is."""
-    stretch: Stretch
+    time_window: TimeWindow
 
 
 def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | None] = ()) -> dict[str, Any]:
     """Everything that the panels show; `windows` is what is in view at first, None: where a panel opens."""
-    highest = max(panel.stretch.peak.allocated_bytes for panel in panels)
+    highest = max(panel.time_window.peak.allocated_bytes for panel in panels)
     drawn, above = ledger_names(panels), levels_above(panels)
     top = max([highest, *(_most(panels, name) for name in drawn)])
     scale = byte_scale(top)
-    whole = panels[0].stretch.step is None
-    steps = {panel.stretch.step for panel in panels}
+    whole = panels[0].time_window.step is None
+    steps = {panel.time_window.step for panel in panels}
     x_title = (
         "s since the recording began" if whole else f"ms in step {steps.pop()}" if len(steps) == 1 else "ms in step"
     )
@@ -77,27 +77,27 @@ def ledger_data(panels: Sequence[LedgerPanel], *, windows: Sequence[Window | Non
 
 def detail_data(panel: LedgerPanel, found: Detail, *, number: int, window: Window) -> dict[str, Any]:
     """Finer rows of a part of a panel."""
-    start = panel.stretch.start_ns
+    start = panel.time_window.start_ns
     return {
         "key": f"{number}:{window[0]}:{window[1]}",
         "panel": number,
         "from": window[0],
         "to": window[1],
         "phases": _phases(found.phases, start),
-        "blocks": _blocks(found.blocks, panel.stretch),
+        "blocks": _blocks(found.blocks, panel.time_window),
         "packed": _rows(found.level, found.units, start),
     }
 
 
 def categories_in(panels: Sequence[LedgerPanel]) -> list[Category]:
     """The categories that hold bytes at some row, in stacking order."""
-    ledgers = [panel.stretch.level.ledger for panel in panels]
+    ledgers = [panel.time_window.level.ledger for panel in panels]
     return [c for c in STACK_ORDER if any(ledger.by_category[c].any() for ledger in ledgers)]
 
 
 def levels_above(panels: Sequence[LedgerPanel]) -> dict[str, int]:
     """The levels far above the figure, with their highest bytes: told, not drawn."""
-    highest = max(panel.stretch.peak.allocated_bytes for panel in panels)
+    highest = max(panel.time_window.peak.allocated_bytes for panel in panels)
     most = {name: _most(panels, name) for name in LEVELS}
     return {name: size for name, size in most.items() if size > MAX_RATIO * highest}
 
@@ -112,12 +112,12 @@ def legend_of(panels: Sequence[LedgerPanel]) -> dict[str, Any]:
 
 def ledger_names(panels: Sequence[LedgerPanel]) -> list[str]:
     """The levels that are drawn."""
-    highest = max(panel.stretch.peak.allocated_bytes for panel in panels)
+    highest = max(panel.time_window.peak.allocated_bytes for panel in panels)
     return [name for name in LEVELS if 0 < _most(panels, name) <= MAX_RATIO * highest]
 
 
 def _panel(panel: LedgerPanel, drawn: list[str], *, highest_bytes: int, top_bytes: int) -> dict[str, Any]:
-    found = panel.stretch
+    found = panel.time_window
     start, peak = found.start_ns, found.peak
     where = "whole recording" if found.step is None else f"step {found.step}"
     levels = [_highest(found, name) for name in drawn]
@@ -146,7 +146,7 @@ def _panel(panel: LedgerPanel, drawn: list[str], *, highest_bytes: int, top_byte
     }
 
 
-def _opens(found: Stretch) -> list[int]:
+def _opens(found: TimeWindow) -> list[int]:
     """A step opens shortly before its first phase, a recording before anything worth drawing was allocated."""
     end = found.end_ns - found.start_ns
     if found.step is None:
@@ -184,13 +184,13 @@ def _phases(phases: Sequence[PhaseSpan] | None, start_ns: int) -> list[list[Any]
     ]
 
 
-def _blocks(blocks: Sequence[BigBlock], found: Stretch) -> list[list[Any]]:
-    """Largest first; a block that was not freed ends with the stretch."""
+def _blocks(blocks: Sequence[BigBlock], found: TimeWindow) -> list[list[Any]]:
+    """Largest first; a block that was not freed ends with the time window."""
     start, end = found.start_ns, found.end_ns
     return [[b.start_ns - start, min(b.end_ns, end + 1) - start, _block_text(b, found)] for b in blocks]
 
 
-def _block_text(block: BigBlock, found: Stretch) -> str:
+def _block_text(block: BigBlock, found: TimeWindow) -> str:
     name = None if block.unit == NO_UNIT else found.unit_names.get(block.unit)
     parts = [
         f"{bytes_text(block.size_bytes)} {label_of(Category, block.category)}",
@@ -200,7 +200,7 @@ def _block_text(block: BigBlock, found: Stretch) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _alt(title: str, found: Stretch, where: str) -> str:
+def _alt(title: str, found: TimeWindow, where: str) -> str:
     peak = found.peak
     parts = ", ".join(f"{category.label} {bytes_text(size)}" for category, size in list(peak.by_category.items())[:3])
     return (
@@ -210,7 +210,7 @@ def _alt(title: str, found: Stretch, where: str) -> str:
     )
 
 
-def _highest(found: Stretch, name: str) -> int:
+def _highest(found: TimeWindow, name: str) -> int:
     if name == _SAMPLED:
         return max((size for _, size in found.device), default=0)
     values = found.level.active_bytes if name == "active" else found.level.reserved_bytes
@@ -218,7 +218,7 @@ def _highest(found: Stretch, name: str) -> int:
 
 
 def _most(panels: Sequence[LedgerPanel], name: str) -> int:
-    return max(_highest(panel.stretch, name) for panel in panels)
+    return max(_highest(panel.time_window, name) for panel in panels)
 
 
 def _clear_of(levels: list[int], peak_bytes: int, *, room_bytes: int) -> int:

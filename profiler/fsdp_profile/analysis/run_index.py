@@ -1,4 +1,4 @@
-"""Runs as rows of a table: of each its manifest and the summaries kept beside it, so that a thousand are read at once.
+"""Runs as rows of a table: the manifest and the cached summaries of each, so that a thousand are read quickly.
 
 A run whose summaries nobody made yet has no peak in its row; `is_read` tells that apart from one that recorded none.
 """
@@ -61,7 +61,7 @@ def glance(path: Path) -> RunRow:
 
 
 def read(path: Path) -> RunRow:
-    """The same after reading what is needed; what was made of it is kept for the next time."""
+    """The same after reading what is needed; the result is cached."""
     try:
         run = load_run(path)
         return _row(path, run.manifest, rank_summaries(run))

@@ -86,7 +86,7 @@ def _open(paths: Sequence[Path], baseline: Path | None) -> _Opened:
 
 
 def _fit(path: Path, *, must: bool) -> Run | str:
-    """A run with a peak, or why it is none; its summaries are kept beside it, so this is paid once."""
+    """A run with a peak, or why it is none; its summaries are cached beside it, so this is computed once."""
     from fsdp_profile.analysis.compare.peaks import comparable_peak
     from fsdp_profile.commands._opening import read_run
 

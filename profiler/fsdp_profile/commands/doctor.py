@@ -1,7 +1,7 @@
 """What can be recorded on this machine, tried out.
 
 Looks at torch, devices, disk and extras, then records three steps of a tiny
-FSDP2 model on this machine and says what came of each source. The exit code is
+FSDP2 model on this machine and reports what each source recorded. The exit code is
 1 where nothing can be recorded.
 """
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `fsdp-profile doctor`."""
     parser.add_argument("--json", action="store_true", help="one JSON document on standard output, nothing else")
-    parser.add_argument("--no-trial", action="store_true", help="look only, record nothing")
+    parser.add_argument("--no-trial", action="store_true", help="check only, record nothing")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Look, try, tell."""
+    """Check the machine, record a trial, print the result."""
     import sys
 
     from fsdp_profile.capture.machine import facts

@@ -75,7 +75,7 @@ def test_optimizer_states_born_at_the_end_of_the_first_step() -> None:
     states = 8_030_000_000 * 8 // 8
     found = told(two_steps(gib(40.13), states), "states-born-in-first-step")
     assert found.claim == (
-        "Step 0 makes +7.48 GiB of optimizer state at its end: its peak, 40.13 GiB, understates the 47.61 GiB of "
+        "Step 0 allocates 7.48 GiB of optimizer state at its end: its peak, 40.13 GiB, understates the 47.61 GiB of "
         "step 1."
     )
     assert found.evidence["optimizer_state_bytes"] == states
@@ -128,7 +128,7 @@ def test_frozen_weights_in_float32() -> None:
     run.unit("a", numel=2 * GIB, trainable_numel=GIB // 4, sharded=4 * GIB)
     found = told(run, "frozen-in-float32")
     assert found.claim == (
-        f"{2 * GIB - GIB // 4:,} frozen parameters are kept in float32, 4 B each: 3.50 GiB on this rank, where "
+        f"{2 * GIB - GIB // 4:,} frozen parameters are stored in float32, 4 B each: 3.50 GiB on this rank, where "
         "bfloat16 would need 1.75 GiB."
     )
     assert found.saves_bytes == gib(1.75)
@@ -173,7 +173,7 @@ def test_cached_in_pieces_and_for_another_stream() -> None:
     run.totals(reserved=4 * GIB, active=GIB)
     elsewhere, pieces = told(run, "cached-elsewhere"), told(run, "fragmentation")
     assert elsewhere.claim == "1.00 GiB are cached for stream 7 pool 0,0 and cannot serve stream 0."
-    assert pieces.claim == "3.00 GiB of 4.00 GiB reserved are in no block, and the largest piece is 1.00 GiB."
+    assert pieces.claim == "3.00 GiB of 4.00 GiB reserved are cached, and the largest piece is 1.00 GiB."
     assert pieces.saves_bytes == 2 * GIB
     assert "expandable_segments:True" in pieces.action
 
@@ -217,8 +217,8 @@ def test_the_root_stays_gathered_whatever_the_blocks_do() -> None:
     run.span(0, SpanKind.UNSHARDED, 1, 90).span(1, SpanKind.UNSHARDED, 5, 20)
     found = told(run, "root-stays-gathered")
     assert found.claim == (
-        "(root) stays gathered from forward to backward, 4.00 MiB: the root is not resharded after forward unless told "
-        "to (torch 2.13.0)."
+        "(root) stays gathered from forward to backward, 4.00 MiB: the root is not resharded after forward unless it "
+        "is asked for (torch 2.13.0)."
     )
     assert found.saves_bytes == 4 * MIB
     resharded = RunBuilder().phase(Phase.FORWARD, 0, 50).phase(Phase.BACKWARD, 50, 100).alloc(at=1, size=10 * MIB)
@@ -233,7 +233,8 @@ def test_temporaries_of_a_foreach_optimizer() -> None:
     run.alloc(at=3, size=4 * params, category=Category.OPTIMIZER_TEMPORARY)
     found = told(run, "optimizer-temporaries")
     assert found.claim.startswith(
-        "Inside optimizer.step 14.51 GiB of temporaries (4.0 B for each 4 B of parameter) stand beside 29.02 GiB of"
+        "optimizer.step allocates 14.51 GiB of temporaries (4.0 B for each 4 B of parameter) in addition to 29.02 GiB "
+        "of optimizer state"
     )
     assert found.saves_bytes == 4 * params == 15_580_000_000
 
@@ -271,7 +272,7 @@ def test_a_gather_that_nobody_used_and_one_that_came_too_early() -> None:
         run.span(unit, SpanKind.FORWARD, use, use + 5)
     assert told(run, "gathered-for-nothing").claim == ("a was gathered 1 times and not used: 1.00 MiB of all-gathers.")
     deep = told(run, "deep-prefetch")
-    assert deep.claim == "In FORWARD up to 2 units are gathered ahead of their use: 6.00 MiB."
+    assert deep.claim == "In forward up to 2 units are gathered ahead of their use: 6.00 MiB."
     assert deep.saves_bytes == 3 * MIB
 
 
@@ -325,8 +326,8 @@ def test_a_leak_and_its_call_site() -> None:
         run.step(step, 100 * step, 100 * step + 100).alloc(at=100 * step + 1, size=MIB, operator="aten::clone")
     found = told(run, "leak")
     assert found.claim == (
-        "ACTIVATION grows by 1.00 MiB a step, from aten::clone in FORWARD: 2.00 MiB after step 1, 6.00 MiB after "
-        "step 5."
+        "Live bytes of activations grow by 1.00 MiB a step, from aten::clone in forward: 2.00 MiB after step 1, "
+        "6.00 MiB after step 5."
     )
     assert str(found.severity) == "PROBLEM"
 
@@ -335,7 +336,7 @@ def test_ranks_that_need_more_than_others() -> None:
     run = RunBuilder().alloc(at=1, size=GIB, category=PARAM)
     run.rank(1).alloc(at=1, size=GIB, category=PARAM).alloc(at=2, size=GIB, category=Category.ACTIVATION)
     assert told(run, "imbalance").claim == (
-        "Rank 1 peaks at 2.00 GiB, rank 0 at 1.00 GiB: 1.00 GiB apart, most of it ACTIVATION (+1.00 GiB)."
+        "Rank 1 peaks at 2.00 GiB, rank 0 at 1.00 GiB: 1.00 GiB apart, most of it activations (+1.00 GiB)."
     )
 
 
@@ -353,7 +354,7 @@ def late_run(*, hangs: bool = False) -> RunBuilder:
 def test_a_rank_that_is_always_late() -> None:
     found = told(late_run(), "straggler")
     assert found.claim.startswith("Rank 1 came last in 10 of 10 collectives")
-    assert found.claim.endswith("made the others wait 4.0 us in sum, 20.0 % of all ranks' steps.")
+    assert found.claim.endswith("made the others wait 4.0 us in total, 20.0 % of all ranks' steps.")
     assert found.saves_ns == 4000
 
 
@@ -365,21 +366,21 @@ def test_a_run_without_memory_has_its_findings_of_time() -> None:
     assert [(found.rule, found.claim) for found in findings(run.build())] == [
         (
             "straggler",
-            "Rank 1 came last in 1 of 1 collectives and made the others wait 0.4 us in sum, 20.0 % of all ranks' "
+            "Rank 1 came last in 1 of 1 collectives and made the others wait 0.4 us in total, 20.0 % of all ranks' "
             "steps.",
         )
     ]
 
 
 def test_a_rank_that_never_came() -> None:
-    assert told(late_run(hangs=True), "never-joined").claim == "Rank 1 never joined ALL_GATHER #9 of a in step 0."
+    assert told(late_run(hangs=True), "never-joined").claim == "Rank 1 never joined all-gather #9 of a in step 0."
 
 
 def test_gathers_that_nothing_hides() -> None:
     run = RunBuilder().set(device_type="cuda").step(0, 0, 100_000).alloc(at=1, size=MIB)
     run.kernel(0, 60_000).collective(CollectiveKind.ALL_GATHER, 50_000, 100_000)
     found = told(run, "exposed-gathers")
-    assert found.claim == "All-gathers take 40.0 us of a 100.0 us step with no compute beside them (40.0 %)."
+    assert found.claim == "40.0 us of all-gathers in a 100.0 us step are not hidden behind compute (40.0 %)."
     assert found.saves_ns == 40_000
 
 

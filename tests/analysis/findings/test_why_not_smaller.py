@@ -23,8 +23,8 @@ def test_every_reason_at_once_on_a_device() -> None:
         ("Is the model wrapped in units?", True),
     ]
     assert [test.answer for test in found] == [
-        "Tensors hold 90.00 MiB, the allocator reserves 120.00 MiB, nvidia-smi says 360.00 MiB: only the first gets "
-        "smaller by sharding.",
+        "Tensors hold 90.00 MiB, the allocator reserves 120.00 MiB, nvidia-smi reports 360.00 MiB: only the first "
+        "becomes smaller by sharding.",
         "Activations are 60.00 MiB of 90.00 MiB (66.7 %); sharding does not divide them.",
         "2 ranks keep 10.00 MiB of states each and save 10.00 MiB; gathered parameters and buffers take 20.00 MiB "
         "back.",

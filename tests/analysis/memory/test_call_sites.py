@@ -25,11 +25,17 @@ def test_lines_hold_what_is_live_at_the_event_largest_first() -> None:
     ]  # fmt: skip
     page = printed(source_lines_report(lines, peak_bytes=10 * KIB), width=80)
     assert [line.rstrip() for line in page.splitlines()] == [
-        "Source lines at the peak  90.0 % of the peak has a line of own code",
-        "   bytes  blocks  mostly           line                 function",
-        "────────────────────────────────────────────────────────────────",
-        "5.00 KiB       2  TEMPORARY        models/gpt.py:12     forward",
-        "4.00 KiB       1  OPTIMIZER_STATE  my code/train.py:40  main",
+        "Source lines at the peak  90.0 % of the peak was allocated by a line of the",
+        "script's own code",
+        "   bytes   share  line                 function  blocks",
+        "───────────────────────────────────────────────────────",
+        "5.00 KiB  50.0 %  models/gpt.py:12     forward        2",
+        "4.00 KiB  40.0 %  my code/train.py:40  main           1",
+        "",
+        "   bytes  categories",
+        "────────────────────────────────────────────────────",
+        "5.00 KiB  3.00 KiB temporaries, 2.00 KiB activations",
+        "4.00 KiB  optimizer state",
     ]
 
 
@@ -51,11 +57,11 @@ def test_modules_hold_what_their_own_forwards_allocated_recomputed_told_apart() 
     ]  # fmt: skip
     page = printed(modules_report(modules), width=80)
     assert [line.rstrip() for line in page.splitlines()] == [
-        "Activations by module at the peak  allocated in its own forward, inner modules",
-        "apart",
-        "activations  recomputed       all  blocks  module",
-        "───────────────────────────────────────────────────────",
-        "   6.00 KiB    2.00 KiB  6.00 KiB       2  layers.0.mlp",
+        "Activations by module at the peak  allocated in the module's own forward,",
+        "without the modules inside it",
+        "activations  recomputed  all bytes  blocks  module",
+        "────────────────────────────────────────────────────────",
+        "   6.00 KiB    2.00 KiB   6.00 KiB       2  layers.0.mlp",
     ]
     assert modules_at(RunBuilder().alloc(at=1, size=1).build(), rank=0, event=0) is None
     assert modules_report(None) is None

@@ -60,8 +60,8 @@ def one_step(shown: Shown, chosen: Selection) -> None:
     for ref, rank in shown:
         with widgets.told(ref.label):
             found = data.peak(ref, rank=rank, step=chosen.step)
-            step = queries.step_stretch(ref, rank=rank, step=found.step)
-            panels.append((ref, LedgerPanel(title=ref.label, stretch=step)))
+            step = queries.step_window(ref, rank=rank, step=found.step)
+            panels.append((ref, LedgerPanel(title=ref.label, time_window=step)))
             peaks.append((ref, found))
     ledgers(panels)
     for ref, found in peaks:
@@ -80,8 +80,8 @@ def all_steps(shown: Shown) -> None:
     panels = []
     for ref, rank in shown:
         with widgets.told(ref.label):
-            whole = queries.run_stretch(ref, rank=rank, num_panels=len(shown))
-            panels.append((ref, LedgerPanel(title=ref.label, stretch=whole)))
+            whole = queries.run_window(ref, rank=rank, num_panels=len(shown))
+            panels.append((ref, LedgerPanel(title=ref.label, time_window=whole)))
     ledgers(panels)
     for ref, rank in shown:
         with widgets.told(ref.label):

@@ -15,7 +15,7 @@ from fsdp_profile.analysis.memory.growth import Growth, KeptUnsharded
 from fsdp_profile.analysis.memory.host_states import HostStates
 from fsdp_profile.analysis.memory.postmortem import PostMortem
 from fsdp_profile.analysis.memory.pyramid import MAX_ROWS
-from fsdp_profile.analysis.memory.time_window import Stretch
+from fsdp_profile.analysis.memory.time_window import TimeWindow
 from fsdp_profile.analysis.run import Run
 from fsdp_profile.ingest.tables import numbers
 
@@ -81,13 +81,13 @@ def kept_unsharded(ref: RunRef, *, rank: int) -> list[KeptUnsharded]:
     return found
 
 
-def step_stretch(ref: RunRef, *, rank: int, step: int) -> Stretch:
+def step_window(ref: RunRef, *, rank: int, step: int) -> TimeWindow:
     """One step, to be drawn."""
-    found: Stretch = ask(time_window.step_stretch, ref, rank=rank, step=step)
+    found: TimeWindow = ask(time_window.step_window, ref, rank=rank, step=step)
     return found
 
 
-def run_stretch(ref: RunRef, *, rank: int, num_panels: int) -> Stretch:
+def run_window(ref: RunRef, *, rank: int, num_panels: int) -> TimeWindow:
     """A whole recording, to be drawn beside others: together they send no more rows than one."""
-    found: Stretch = ask(time_window.run_stretch, ref, rank=rank, max_rows=MAX_ROWS // num_panels)
+    found: TimeWindow = ask(time_window.run_window, ref, rank=rank, max_rows=MAX_ROWS // num_panels)
     return found

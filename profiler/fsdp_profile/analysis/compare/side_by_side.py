@@ -51,7 +51,7 @@ class StepCost:
     """What of that a rank sends if every call is a ring: an estimate."""
     communication_ns: int | None
     exposed_ns: int | None
-    """Of the communication, the part with no compute beside it."""
+    """The part of the communication that is not hidden behind compute."""
 
     @property
     def exposed_ratio(self) -> float | None:
@@ -110,7 +110,7 @@ def _sharded_units(run: Run, rank: int) -> list[str]:
 
 
 def _held(run: Run, peak: Peak, names: Sequence[str]) -> dict[str, int] | None:
-    """Bytes by unit; None for a run without units that does not tell the names of its parameters."""
+    """Bytes by unit; None for a run without units whose parameter names were not recorded."""
     blocks = blocks_at(run, rank=peak.rank, event=peak.event)
     is_of_units = np.isin(strings(blocks, "category").astype(str), [str(c) for c in OF_UNITS])
     own = unit_names(run, rank=peak.rank) if _sharded_units(run, peak.rank) else {}

@@ -1,6 +1,6 @@
-"""What a run says about itself in plain words: every rule asked, what matters most first.
+"""Findings: every rule applied to a run, most important first.
 
-A rule is a function of the run and its worst rank's peak that yields findings; it is silent on a healthy run.
+A rule is a function of the run and its worst rank's peak that yields findings, and none for a healthy run.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _ORDER: Final = (Severity.PROBLEM, Severity.COSTS, Severity.EXPLAINS)
 
 
 def findings(run: Run) -> list[Finding]:
-    """All findings: problems, then what costs most bytes, then what explains; without a peak those of time only."""
+    """All findings: problems, then costs by bytes, then explanations; without a peak only those about time."""
     rank = worst_rank(run)
     found = peak(run, rank=rank) if rank is not None else None
     if found is None or not found.allocated_bytes:

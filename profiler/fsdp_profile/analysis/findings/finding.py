@@ -1,4 +1,4 @@
-"""What a finding is: one claim with its evidence, the next action, and what that is worth."""
+"""A finding: one claim with its evidence, the next action, and what that saves."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,7 +14,7 @@ class Severity(Word):
     PROBLEM = "PROBLEM"
     """Something is wrong: wrong results, a leak, a request that failed."""
     COSTS = "COSTS"
-    """Memory or time that could be had back."""
+    """Memory or time that could be saved."""
     EXPLAINS = "EXPLAINS"
     """Nothing is wrong: why a number is what it is."""
 
@@ -37,6 +37,6 @@ class Finding:
     saves_ns: int | None = None
     """Per step."""
     is_estimate: bool = False
-    """saves_bytes or saves_ns follows from a rule, not from bytes or time that were seen to be spent."""
+    """saves_bytes or saves_ns follows from a rule, not from measured bytes or time."""
     rank: int | None = None
     unit: str | None = None

@@ -1,4 +1,4 @@
-"""The questions that a newcomer asks of a run, answered with its numbers: kept beside it, read at once."""
+"""The questions that a newcomer asks of a run, answered with its numbers; the answers are cached beside the run."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ class Unsharded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharding:
-    """What sharding does to the peak of one rank, as its own ledger tells."""
+    """What sharding does to the peak of one rank, by its own ledger."""
 
     shards: int
     """Ranks that the states are divided over; of several kinds of unit the most."""
@@ -41,7 +41,7 @@ class Sharding:
 
     @property
     def saved_states_bytes(self) -> int:
-        """Of the states, what the other ranks keep."""
+        """The part of the states that the other ranks keep."""
         return self.states_bytes * (self.shards - 1)
 
 
@@ -52,13 +52,13 @@ class Gathering:
     rank: int
     total_ns: int
     exposed_ns: int | None
-    """Of the total, the part with no compute beside it; None when no compute was recorded."""
+    """The part of the total that is not hidden behind compute; None when no compute was recorded."""
     num_steps: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """Of the rank with the highest peak, but for who is late."""
+    """The answers, about the rank with the highest peak except for the late rank."""
 
     peak: Peak | None
     """None: no allocator events of a training step."""
@@ -78,7 +78,7 @@ class Answers:
 
 
 def answers(run: Run) -> Answers:
-    """All of them.
+    """All answers.
 
     Raises:
         InputError: a table is damaged.

@@ -26,7 +26,7 @@ LARGEST: Final = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reason:
-    """One of the four."""
+    """One of the four tests."""
 
     question: str
     answer: str
@@ -54,14 +54,18 @@ def _measured_by(run: Run, found: Peak) -> Reason:
     question, held = "How was it measured?", waterfall(run, rank=found.rank)
     allocated = f"Tensors hold {bytes_text(found.allocated_bytes)}"
     if held is None:
-        why = "on CPU there is no pool and no nvidia-smi" if run.manifest.device_type == "cpu" else "nothing else known"
+        why = (
+            "on CPU there is no pool and no nvidia-smi"
+            if run.manifest.device_type == "cpu"
+            else "nothing else was recorded"
+        )
         return Reason(question=question, answer=f"{allocated}; {why}.", is_reason=None)
     reserved, used = bytes_text(held.reserved_bytes), bytes_text(held.device_used_bytes)
     known = [size for size in (held.reserved_bytes, held.device_used_bytes) if size is not None]
     return Reason(
         question=question,
-        answer=f"{allocated}, the allocator reserves {reserved}, nvidia-smi says {used}: only the first gets smaller "
-        "by sharding.",
+        answer=f"{allocated}, the allocator reserves {reserved}, nvidia-smi reports {used}: only the first becomes "
+        "smaller by sharding.",
         is_reason=max(known) > 2 * found.allocated_bytes if known else None,
     )
 

@@ -30,7 +30,7 @@ class StreamPool:
 
     stream: int
     pool: str
-    """'0,0' is the default pool, others belong to CUDA graphs or to the script; '' when not told."""
+    """'0,0' is the default pool, others belong to CUDA graphs or to the script; '' when not recorded."""
     reserved_bytes: int
     active_bytes: int
     """Allocated or pending."""

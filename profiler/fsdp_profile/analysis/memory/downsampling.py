@@ -2,10 +2,10 @@
 
 [Note: Rows, not bands] A bin keeps its rows at the least, at the greatest and at the last total, each with all
 categories as they were at that event. Thinning each band by itself picks different instants per band, and the
-stack then shows states that never were. The peak is the greatest of its bin, so it is always kept.
+stack then shows states that never occurred. The peak is the greatest of its bin, so it is always included.
 
 [Note: Bins of time] A value holds until the next event. Bins are of equal time, and each keeps its last row: what is
-held into a quiet stretch is then what was held, and a drawing is off for less than a bin, wherever its events lie.
+held into a quiet time is then what was held, and a drawing is off for less than a bin, wherever its events lie.
 """
 
 import numpy as np

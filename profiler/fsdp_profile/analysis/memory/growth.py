@@ -1,4 +1,4 @@
-"""What is still there at the end of a step and was not before: leaks and creep, by category and call site.
+"""Memory that grows from step to step: leaks and slow growth, by category and call site.
 
 [Note: What grows]
 Live bytes are compared at the ends of complete steps. The first step does not count: gradients and optimizer states

@@ -1,4 +1,4 @@
-"""States kept on the host under CPU offload: what the device's ledger does not hold."""
+"""Parameters, gradients and optimizer state on the host under CPU offload, which no device ledger includes."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class HostStates:
 
     @property
     def size_bytes(self) -> int:
-        """All of it."""
+        """All bytes on the host."""
         return sum(self.by_category.values())
 
 

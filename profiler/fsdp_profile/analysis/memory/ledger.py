@@ -62,7 +62,7 @@ class Peak:
     step: int
     phase: str
     unit: int
-    """The unit at work at that moment, NO_UNIT when none."""
+    """The active unit at that moment, NO_UNIT when none."""
     unit_name: str | None
     t_ns: int
     event: int
@@ -274,7 +274,7 @@ def _highest_events(run: Run, rank: int) -> dict[int, int]:
 
 @lru_cache(maxsize=128)
 def _steps_of(samples: Identity) -> dict[int, list[tuple[int, int]]]:
-    """Step -> its stretches of events, each as (first, one past the last)."""
+    """Step -> its ranges of events, each as (first, one past the last)."""
     step = numbers(samples.table, "step")
     begins = np.flatnonzero(np.diff(step, prepend=step[:1] - 1))
     found: dict[int, list[tuple[int, int]]] = {}

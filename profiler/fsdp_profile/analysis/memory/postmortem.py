@@ -43,7 +43,7 @@ class OtherRank:
 
     rank: int
     allocated_bytes: int | None
-    """None when its last window was not kept."""
+    """None when its last window was lost."""
     step: int | None
     phase: str | None
     unit_name: str | None
@@ -57,9 +57,9 @@ class PostMortem:
     t_ns: int
     asked_bytes: int | None
     free_bytes: int | None
-    """What the device said was free; None when not told."""
+    """What the device reported as free; None when not recorded."""
     then: Peak
-    """What was live, and who was at work."""
+    """What was live, and which unit was active."""
     device: Waterfall | None
     """None on CPU."""
     others: tuple[OtherRank, ...]
@@ -174,7 +174,7 @@ def _of_states(run: Run, then: Peak) -> list[tuple[str, int, Worth]]:
 
 
 def _of_gathers(run: Run, then: Peak) -> list[tuple[str, int, Worth]]:
-    """Parameters of units that are gathered, and not at work, because they are not resharded after forward."""
+    """Parameters of units that are gathered but not active, because they are not resharded after forward."""
     units = run.table("units", rank=then.rank)
     blocks = blocks_at(run, rank=then.rank, event=then.event)
     gathered = strings(blocks, "category") == Category.UNSHARDED_PARAM.value
@@ -184,7 +184,7 @@ def _of_gathers(run: Run, then: Peak) -> list[tuple[str, int, Worth]]:
     inner = strings(units, "name") != ""
     kept = set(numbers(units, "unit")[keeps & inner].tolist()) - {then.unit}
     saves = int(size[np.isin(unit, list(kept))].sum()) if kept else 0
-    return [("reshard_after_forward=True: units that are not at work stay gathered", saves, Worth.MEASURED)]
+    return [("reshard_after_forward=True: units that are not active stay gathered", saves, Worth.MEASURED)]
 
 
 def _of_device(found: PostMortem) -> list[tuple[str, int, Worth]]:

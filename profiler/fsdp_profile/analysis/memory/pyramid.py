@@ -1,4 +1,4 @@
-"""Few enough rows of a rank's ledger for any stretch of time; every one of them was.
+"""A rank's ledger downsampled for any time window; every row is a real allocator event.
 
 Read from the table that the conversion wrote, made in memory for a run or bundle that has none; see [Note: Pyramid].
 """
@@ -53,7 +53,7 @@ def whole(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Level:
 
 
 def between(run: Run, *, rank: int, start_ns: int, end_ns: int, max_rows: int = MAX_ROWS) -> Level:
-    """The finest rows of a stretch of time, every event where they are so few; the last one before it is among them.
+    """The finest rows of a time window, every event where they are few enough; the last one before it is among them.
 
     Raises:
         InputError: the rank's files are damaged.

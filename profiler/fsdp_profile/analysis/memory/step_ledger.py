@@ -1,4 +1,4 @@
-"""One step of one rank, for those who draw it: its ledger, its phases, the units at work, the spans in it.
+"""One step of one rank, to be drawn: its ledger, its phases, the active units, the spans in it.
 
 A step's ledger begins with one row at the start of the step: what was live then.
 """
@@ -30,7 +30,7 @@ class StepLedger:
     ledger: Timeline
     """The step's events after one row at start_ns; its event is the last before the step, -1 if none."""
     units: Ints
-    """The unit at work at each row of the ledger, NO_UNIT when none."""
+    """The active unit at each row of the ledger, NO_UNIT when none."""
     unit_names: dict[int, str]
     phases: tuple[PhaseSpan, ...]
     """In order of start."""

@@ -1,6 +1,6 @@
-"""What a page draws of a stretch of one rank's time: rows of its ledger, what went on, the largest blocks.
+"""What a page draws of a time window of one rank: rows of its ledger, phases, steps and the largest blocks.
 
-A step's stretch begins with one row at its start: what was live then.
+The time window of a step begins with one row at its start: what was live then.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from fsdp_profile.core.schema import NOT_FREED
 from fsdp_profile.ingest.tables import numbers, strings
 
 MAX_BLOCKS: Final = 300
-"""The largest blocks of a stretch: where three of them are live, they are the three largest live ones."""
+"""The largest blocks of a time window: where three of them are live, they are the three largest live ones."""
 MAX_PHASES: Final = 4_000
 MAX_DETAIL_ROWS: Final = 26_000
 """The browser asks below 400 rows, of 32 events each on the finest level: twice that window has every event."""
@@ -32,7 +32,7 @@ MAX_SAMPLES: Final = 1_200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BigBlock:
-    """A block live in the stretch."""
+    """A block live in the time window."""
 
     start_ns: int
     end_ns: int
@@ -44,7 +44,7 @@ class BigBlock:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
+class TimeWindow:
     """One rank from one moment to another."""
 
     rank: int
@@ -54,7 +54,7 @@ class Stretch:
     end_ns: int
     level: Level
     units: Ints
-    """The unit at work at each row, NO_UNIT when none."""
+    """The active unit at each row, NO_UNIT when none."""
     unit_names: dict[int, str]
     phases: tuple[PhaseSpan, ...] | None
     """In order of start; none where there are more than MAX_PHASES."""
@@ -71,7 +71,7 @@ class Stretch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Detail:
-    """A part of a stretch, with finer rows; the fields are those of a stretch."""
+    """A part of a time window, with finer rows; the fields are those of a time window."""
 
     level: Level
     units: Ints
@@ -79,7 +79,7 @@ class Detail:
     blocks: tuple[BigBlock, ...]
 
 
-def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
+def step_window(run: Run, *, rank: int, step: int) -> TimeWindow:
     """One step; every event of it, or of a long one those at each bin's least and greatest total.
 
     Raises:
@@ -89,7 +89,7 @@ def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
     total = whole.ledger.allocated_bytes
     rows = kept_rows(total, whole.ledger.t_ns, max_rows=MAX_ROWS)
     at = _peak(run, rank, step)
-    return Stretch(
+    return TimeWindow(
         rank=rank, step=step, start_ns=whole.start_ns, end_ns=whole.end_ns,
         level=pyramid.with_allocator(
             run, whole.ledger.taken(rows), rank=rank, bin_events=-(-len(total) // len(rows))
@@ -100,7 +100,7 @@ def step_stretch(run: Run, *, rank: int, step: int) -> Stretch:
     )  # fmt: skip
 
 
-def run_stretch(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Stretch:
+def run_window(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> TimeWindow:
     """The whole recording of a rank, set-up included.
 
     Raises:
@@ -112,7 +112,7 @@ def run_stretch(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Stretch:
     spans = [numbers(steps, name) for name in ("step", "start_ns", "end_ns")]
     start = min(int(level.ledger.t_ns[0]), *spans[1].tolist())
     end = max(int(level.ledger.t_ns[-1]), *spans[2].tolist())
-    return Stretch(
+    return TimeWindow(
         rank=rank, step=None, start_ns=start, end_ns=end, level=level,
         units=units_at(run, rank=rank, t_ns=level.ledger.t_ns), unit_names=unit_names(run, rank=rank),
         phases=phases_between(run, rank=rank, start_ns=start, end_ns=end),
@@ -123,7 +123,7 @@ def run_stretch(run: Run, *, rank: int, max_rows: int = MAX_ROWS) -> Stretch:
 
 
 def detail(run: Run, *, rank: int, start_ns: int, end_ns: int) -> Detail:
-    """The finest rows of a part of a stretch, and what goes with them."""
+    """The finest rows of a part of a time window, and what goes with them."""
     level = pyramid.between(run, rank=rank, start_ns=start_ns, end_ns=end_ns, max_rows=MAX_DETAIL_ROWS)
     first, last = int(level.ledger.event[0]), int(level.ledger.event[-1])
     return Detail(
@@ -135,7 +135,7 @@ def detail(run: Run, *, rank: int, start_ns: int, end_ns: int) -> Detail:
 
 
 def phases_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[PhaseSpan, ...] | None:
-    """The phases that touch a stretch of time, in order; None where there are too many to draw."""
+    """The phases that touch a time window, in order; None where there are too many to draw."""
     phases = run.table("phases", rank=rank)
     mine = phases.filter(pa.array((numbers(phases, "start_ns") < end_ns) & (numbers(phases, "end_ns") > start_ns)))
     if mine.num_rows > MAX_PHASES:
@@ -146,7 +146,7 @@ def phases_between(run: Run, *, rank: int, start_ns: int, end_ns: int) -> tuple[
 
 
 def biggest_blocks(run: Run, *, rank: int, first: int, last: int) -> tuple[BigBlock, ...]:
-    """The largest blocks that are live at some event of a stretch."""
+    """The largest blocks that are live at some event of a time window."""
     blocks = run.table("allocations", rank=rank)
     size = numbers(blocks, "size_bytes")
     rows = np.flatnonzero((numbers(blocks, "start_event") <= last) & (numbers(blocks, "end_event") > first))

@@ -1,7 +1,7 @@
 """A run without what tells of people, machines and projects: a run like any other, for any export.
 
 [Note: What redaction keeps]
-Numbers, and words that this project, torch or a vendor made up (redact_words.py). Removed are host, user, paths,
+Numbers, and words that this project, torch or a vendor defined (words.py). Removed are host, user, paths,
 environment, command line, script and its arguments, source lines, free text (messages, warnings, reasons), names
 that the script gave to operators, kernels and process groups, and on request the modules' names. Times stay: unix
 nanoseconds of the machine's clock.

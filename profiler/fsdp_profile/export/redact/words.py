@@ -1,7 +1,7 @@
-"""Which words of a run may leave this machine: those that this project, torch or a vendor made up.
+"""Which words of a run may leave this machine: those that this project, torch or a vendor defined.
 
 Anything else may tell of a person, a machine or a project, and becomes a pseudonym or nothing. So a word that nobody
-thought of is removed, not kept.
+thought of is removed.
 """
 
 import hashlib

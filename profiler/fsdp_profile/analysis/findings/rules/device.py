@@ -14,11 +14,11 @@ from fsdp_profile.ingest.tables import numbers
 
 MIN_SHARE: Final = 0.05
 MIN_OUTSIDE: Final = 0.1
-"""Of what the device has in use."""
+"""Share of what the device has in use."""
 
 
 def pending_frees(run: Run, peak: Peak) -> Iterator[Finding]:
-    """Blocks were freed, and a stream still uses them: record_stream."""
+    """Blocks were freed while a stream still uses them (record_stream)."""
     found = _when_most_is_pending(run, peak)
     if found is None or not found.pending_free_bytes or found.reserved_bytes is None or found.allocated_bytes is None:
         return
@@ -40,7 +40,7 @@ def pending_frees(run: Run, peak: Peak) -> Iterator[Finding]:
 
 
 def _cached_elsewhere(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
-    """Cached memory in the pool of a stream other than the one that asks most: nobody else can use it."""
+    """Cached memory in the pools of streams other than the one that allocates most, which cannot use it."""
     if len(found.pools) < 2 or not found.reserved_bytes:
         return
     main, *others = found.pools
@@ -60,7 +60,7 @@ def _cached_elsewhere(run: Run, peak: Peak, found: Waterfall) -> Iterator[Findin
 
 
 def _fragmentation(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
-    """Much is cached, and no piece of it is large."""
+    """Much memory is cached, in pieces that are all small."""
     if not found.reserved_bytes or not found.reserved_unused_bytes:
         return
     if found.largest_free_bytes is None:
@@ -71,8 +71,8 @@ def _fragmentation(run: Run, peak: Peak, found: Waterfall) -> Iterator[Finding]:
     yield Finding(
         rule="fragmentation",
         severity=Severity.COSTS,
-        claim=f"{bytes_text(found.reserved_unused_bytes)} of {bytes_text(found.reserved_bytes)} reserved are in no "
-        f"block, and the largest piece is {bytes_text(found.largest_free_bytes)}.",
+        claim=f"{bytes_text(found.reserved_unused_bytes)} of {bytes_text(found.reserved_bytes)} reserved are cached, "
+        f"and the largest piece is {bytes_text(found.largest_free_bytes)}.",
         evidence={
             "reserved_unused_bytes": found.reserved_unused_bytes,
             "largest_free_bytes": found.largest_free_bytes,
@@ -138,7 +138,7 @@ def _when_most_is_pending(run: Run, peak: Peak) -> Waterfall | None:
 
 
 def at_the_peak(run: Run, peak: Peak) -> Iterator[Finding]:
-    """What the waterfall at the peak tells: caches, fragments, and what is not PyTorch's."""
+    """Findings from the waterfall at the peak: cached memory, fragmentation, and memory outside PyTorch."""
     found = waterfall(run, rank=peak.rank)
     if found is not None:
         for rule in (_cached_elsewhere, _fragmentation, _outside_pytorch, _other_processes):

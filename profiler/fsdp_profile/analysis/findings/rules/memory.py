@@ -14,10 +14,11 @@ from fsdp_profile.analysis.spans.active_unit import is_word
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.core.schema import SETUP_STEP, Phase
+from fsdp_profile.core.words import label_of
 from fsdp_profile.ingest.tables import numbers, strings
 
 MIN_SHARE: Final = 0.05
-"""Of the peak; what is smaller is not worth a word."""
+"""Share of the peak below which nothing is reported."""
 DOMINATES: Final = 0.5
 
 _COMMUNICATION: Final = (Category.ALL_GATHER, Category.REDUCE_SCATTER)
@@ -87,8 +88,8 @@ def optimizer_temporaries(run: Run, peak: Peak) -> Iterator[Finding]:
     yield Finding(
         rule="optimizer-temporaries",
         severity=Severity.COSTS,
-        claim=f"Inside optimizer.step {bytes_text(held)} of temporaries{a_byte} stand beside {bytes_text(states)} of "
-        "optimizer state: foreach works on all parameters at once.",
+        claim=f"optimizer.step allocates {bytes_text(held)} of temporaries{a_byte} in addition to {bytes_text(states)} "
+        "of optimizer state: foreach works on all parameters at once.",
         evidence={
             "optimizer_temporary_bytes": held,
             "optimizer_state_bytes": states,
@@ -101,7 +102,7 @@ def optimizer_temporaries(run: Run, peak: Peak) -> Iterator[Finding]:
 
 
 def states_born_in_first_step(run: Run, peak: Peak) -> Iterator[Finding]:
-    """Adam's states are made at the end of the first step: its peak is not that of the training."""
+    """Adam's states are allocated at the end of the first step, so its peak differs from that of later steps."""
     peaks = {p.step: p for p in memory.peak_of_steps(run, rank=peak.rank)}
     if 0 not in peaks or 1 not in peaks:
         return
@@ -116,7 +117,7 @@ def states_born_in_first_step(run: Run, peak: Peak) -> Iterator[Finding]:
     yield Finding(
         rule="states-born-in-first-step",
         severity=Severity.EXPLAINS,
-        claim=f"Step 0 makes +{bytes_text(born)} of optimizer state at its end: its peak, "
+        claim=f"Step 0 allocates {bytes_text(born)} of optimizer state at its end: its peak, "
         f"{bytes_text(peaks[0].allocated_bytes)}, {way} the {bytes_text(later.allocated_bytes)} of step {later.step}."
         + _reserved(run, peaks[0], later, born),
         evidence={
@@ -124,13 +125,13 @@ def states_born_in_first_step(run: Run, peak: Peak) -> Iterator[Finding]:
             "first_peak_bytes": peaks[0].allocated_bytes,
             "later_peak_bytes": later.allocated_bytes,
         },
-        action="Judge memory from step 1 on.",
+        action="Compare memory from step 1 on.",
         rank=peak.rank,
     )
 
 
 def _reserved(run: Run, first: Peak, later: Peak, born: int) -> str:
-    """How much of what the allocator reserved more is those states; '' without a caching allocator."""
+    """How much of the rise in reserved bytes is those states; '' without a caching allocator."""
     samples = run.table("memory_samples", rank=first.rank)
     if samples.column("reserved_bytes").null_count == samples.num_rows:
         return ""
@@ -175,11 +176,15 @@ def grows(run: Run, peak: Peak) -> Iterator[Finding]:
     """Live bytes at the ends of steps rise step over step."""
     for found in growth(run, rank=peak.rank):
         site = found.sites[0] if found.sites else None
-        where = f", from {site.operator or 'an unnamed operator'} in {site.phase}" if site is not None else ""
+        where = (
+            f", from {site.operator or 'an unnamed operator'} in {label_of(Phase, site.phase)}"
+            if site is not None
+            else ""
+        )
         yield Finding(
             rule="leak",
             severity=Severity.PROBLEM,
-            claim=f"{found.category} grows by {bytes_text(found.bytes_per_step)} a step{where}: "
+            claim=f"Live bytes of {found.category.label} grow by {bytes_text(found.bytes_per_step)} a step{where}: "
             f"{bytes_text(found.first_bytes)} after step {found.steps[0]}, {bytes_text(found.last_bytes)} after step "
             f"{found.steps[-1]}.",
             evidence={"bytes_per_step": found.bytes_per_step, "last_bytes": found.last_bytes},

@@ -13,19 +13,20 @@ from fsdp_profile.analysis.run import Run
 from fsdp_profile.analysis.time.breakdown import exposed_by_step, step_breakdowns
 from fsdp_profile.core.humanize import bytes_text, ns_text, ratio_text, unit_text
 from fsdp_profile.core.schema import CollectiveKind
+from fsdp_profile.core.words import label_of
 
 MIN_EXPOSED: Final = 0.2
 """Of a step."""
 MIN_WAIT: Final = 0.1
 """Of all ranks' steps."""
 MIN_TIMES_LAST: Final = 0.6
-"""Of the matched collectives: a rank that is late now and then is chance."""
+"""Share of the matched collectives below which coming last is taken for chance."""
 MIN_IMBALANCE: Final = 0.05
-"""Of the highest peak."""
+"""Share of the highest peak below which a difference is not reported."""
 
 
 def exposed_gathers(run: Run, peak: Peak | None) -> Iterator[Finding]:
-    """All-gathers with no compute beside them take much of a step; the first step is left out."""
+    """All-gathers that are not hidden behind compute take much of a step; the first step is left out."""
     if run.manifest.device_type == "cpu" or not run.ranks:
         return  # there the host waits for every collective: nothing can overlap
     rank = peak.rank if peak is not None else run.ranks[0]
@@ -44,7 +45,7 @@ def exposed_gathers(run: Run, peak: Peak | None) -> Iterator[Finding]:
     yield Finding(
         rule="exposed-gathers",
         severity=Severity.COSTS,
-        claim=f"All-gathers take {ns_text(lost)} of a {ns_text(span)} step with no compute beside them "
+        claim=f"{ns_text(lost)} of all-gathers in a {ns_text(span)} step are not hidden behind compute "
         f"({ratio_text(lost / span)}).",
         evidence={"exposed_ns": lost, "span_ns": span},
         action="Prefetch one unit ahead in forward; larger batches or larger units give each gather more to hide "
@@ -55,7 +56,7 @@ def exposed_gathers(run: Run, peak: Peak | None) -> Iterator[Finding]:
 
 
 def cross_rank(run: Run, peak: Peak | None) -> Iterator[Finding]:
-    """What matching the collectives of all ranks tells: who is late, and who never came."""
+    """Late ranks, and ranks that never joined, found by matching the collectives of all ranks."""
     found = cross_rank_summary(run)
     yield from _straggler(run, found)
     yield from _never_joined(found)
@@ -71,12 +72,12 @@ def _straggler(run: Run, found: CrossRankSummary) -> Iterator[Finding]:
     if not total or is_chance or worst.wait_caused_ns < MIN_WAIT * total:
         return
     steps = len(step_durations_ns(run, rank=worst.rank)) or 1
-    busy = f", mostly in {unit_text(worst.worst_unit)}" if worst.worst_unit is not None else ""
+    busy = f", most of it at unit {unit_text(worst.worst_unit)}" if worst.worst_unit is not None else ""
     yield Finding(
         rule="straggler",
         severity=Severity.COSTS,
         claim=f"Rank {worst.rank} came last in {worst.times_last} of {found.num_matched} collectives{busy} and made "
-        f"the others wait {ns_text(worst.wait_caused_ns)} in sum, {ratio_text(worst.wait_caused_ns / total)} of all "
+        f"the others wait {ns_text(worst.wait_caused_ns)} in total, {ratio_text(worst.wait_caused_ns / total)} of all "
         "ranks' steps.",
         evidence={"rank": worst.rank, "times_last": worst.times_last, "wait_caused_ns": worst.wait_caused_ns},
         action="Look at that rank's data loading, its share of the work (sequence lengths, experts) and its device.",
@@ -97,7 +98,8 @@ def _never_joined(found: CrossRankSummary) -> Iterator[Finding]:
         yield Finding(
             rule="never-joined",
             severity=Severity.PROBLEM,
-            claim=f"Rank {lost.rank} never joined {lost.kind} #{lost.index}{of} in step {lost.step}{more}.",
+            claim=f"Rank {lost.rank} never joined {label_of(CollectiveKind, lost.kind)} #{lost.index}{of} in step "
+            f"{lost.step}{more}.",
             evidence={"rank": lost.rank, "index": lost.index, "step": lost.step, "num_more": lost.num_more},
             action="The others wait for it: look at that rank's traceback, or at a branch that only some ranks take.",
             rank=lost.rank,
@@ -120,7 +122,7 @@ def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
         rule="imbalance",
         severity=Severity.COSTS,
         claim=f"Rank {peak.rank} peaks at {bytes_text(peak.allocated_bytes)}, rank {low.rank} at "
-        f"{bytes_text(low.allocated_bytes)}: {bytes_text(apart)} apart, most of it {most} "
+        f"{bytes_text(low.allocated_bytes)}: {bytes_text(apart)} apart, most of it {most.label} "
         f"(+{bytes_text(change[most])}).",
         evidence={"highest_bytes": peak.allocated_bytes, "lowest_bytes": low.allocated_bytes, "category": str(most)},
         action="Even out what differs: sequence lengths, experts, tensors that only rank 0 keeps.",
@@ -131,6 +133,6 @@ def imbalance(run: Run, peak: Peak) -> Iterator[Finding]:
 
 
 TIMED: Final = (exposed_gathers, cross_rank)
-"""Those that ask nothing of memory: they hold for traces without it, too."""
+"""Rules that need no memory: they also apply to traces without it."""
 
 RULES: Final = (*TIMED, imbalance)

@@ -1,4 +1,4 @@
-"""Findings about how the model was cut into units, when they are gathered, and how their parameters are kept."""
+"""Findings about how the model is wrapped in units, when they are gathered, and how their parameters are stored."""
 
 import re
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from fsdp_profile.analysis.units.in_flight import gathers, in_flight
 from fsdp_profile.core.categories import Category
 from fsdp_profile.core.humanize import bytes_text, ratio_text, unit_text
 from fsdp_profile.core.schema import CollectiveKind, Phase, SpanKind, UnitKind
+from fsdp_profile.core.words import label_of
 from fsdp_profile.ingest.tables import numbers, strings
 from fsdp_profile.ingest.units import is_sharded
 
@@ -70,7 +71,7 @@ def root_stays_gathered(run: Run, peak: Peak) -> Iterator[Finding]:
             rule="root-stays-gathered",
             severity=Severity.EXPLAINS,
             claim=f"(root) stays gathered from forward to backward, {bytes_text(row['unsharded_bytes'])}: the root is "
-            f"not resharded after forward unless told to{f' (torch {torch})' if torch else ''}.",
+            f"not resharded after forward unless it is asked for{f' (torch {torch})' if torch else ''}.",
             evidence={"unsharded_bytes": row["unsharded_bytes"], "gathered_ns": int(np.median(end - start))},
             action="Give large parameters of the root (embedding, head) units of their own; FSDP2 takes "
             "reshard_after_forward=True for the root too.",
@@ -132,7 +133,7 @@ def deep_prefetch(run: Run, peak: Peak) -> Iterator[Finding]:
         yield Finding(
             rule="deep-prefetch",
             severity=Severity.COSTS,
-            claim=f"In {found.phase} up to {found.max_ahead} units are gathered ahead of their use: "
+            claim=f"In {label_of(Phase, found.phase)} up to {found.max_ahead} units are gathered ahead of their use: "
             f"{bytes_text(found.ahead_bytes)}.",
             evidence={"max_ahead": found.max_ahead, "ahead_bytes": found.ahead_bytes},
             action="Prefetch one unit ahead (set_modules_to_forward_prefetch with one module, limit_all_gathers=True).",
@@ -178,7 +179,7 @@ def mixed_frozen(run: Run, peak: Peak) -> Iterator[Finding]:
 
 
 def frozen_in_float32(run: Run, peak: Peak) -> Iterator[Finding]:
-    """Frozen weights kept in float32: they need no master copy."""
+    """Frozen weights are stored in float32, although they need no master copy."""
     units = run.table("units", rank=peak.rank)
     frozen = kept = 0
     for row in units.to_pylist():
@@ -192,7 +193,7 @@ def frozen_in_float32(run: Run, peak: Peak) -> Iterator[Finding]:
     yield Finding(
         rule="frozen-in-float32",
         severity=Severity.COSTS,
-        claim=f"{frozen:,} frozen parameters are kept in float32, 4 B each: {bytes_text(kept)} on this rank, where "
+        claim=f"{frozen:,} frozen parameters are stored in float32, 4 B each: {bytes_text(kept)} on this rank, where "
         f"bfloat16 would need {bytes_text(kept // 2)}.",
         evidence={"frozen_numel": frozen, "kept_bytes": kept, "bytes_per_param": 4},
         action="Load frozen weights in bfloat16 and keep only the trainable ones in float32.",
@@ -222,7 +223,7 @@ def optimizer_of_other_params(run: Run, peak: Peak) -> Iterator[Finding]:
 
 
 def too_few_ranks(run: Run, peak: Peak) -> Iterator[Finding]:
-    """What sharding gathers for a moment is much of what it saves."""
+    """The transient bytes of sharding are a large share of what it saves."""
     units = _sharded(run, peak.rank)
     if not units.num_rows:
         return
