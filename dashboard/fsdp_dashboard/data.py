@@ -165,7 +165,7 @@ def recorded_steps(ref: RunRef, *, rank: int) -> list[int]:
 
 
 def step_ledger(ref: RunRef, *, rank: int, step: int) -> StepLedger:
-    """Memory over one step, with its phases and the units at work."""
+    """Memory over one step, with its phases and its active units."""
     found: StepLedger = ask(steps.step_ledger, ref, rank=rank, step=step)
     return found
 
@@ -201,7 +201,7 @@ def unit_summaries(ref: RunRef, *, rank: int) -> list[UnitSummary]:
 
 
 def spans_between(ref: RunRef, *, rank: int, start_ns: int, end_ns: int) -> pa.Table:
-    """What the units did in a stretch of time."""
+    """What the units did in a time window."""
     return ask(recorded.spans_between, ref, rank=rank, start_ns=start_ns, end_ns=end_ns)
 
 
