@@ -31,7 +31,7 @@ DDP = ROOT / "sample_runs" / "gpt-ddp-2ranks"
         ("2.13.0+cpu", "ok", "2.13.0+cpu"),
         ("2.4.1", "ok", "2.4.1"),
         ("2.3.1", "missing", "2.3.1"),
-        ("2.16.0.dev20270101", "limited", "2.16.0.dev20270101: newer than the last one looked at, 2.15"),
+        ("2.16.0.dev20270101", "limited", "2.16.0.dev20270101: newer than the last one checked, 2.15"),
     ],
 )
 def test_torch_by_its_version(monkeypatch, version, state, found):
@@ -87,7 +87,7 @@ def test_devices_as_nvml_sees_them(monkeypatch, fails, state, found):
     assert (str(fact.state), fact.found) == (state, found)
     monkeypatch.setattr(metadata, "version", lambda _: "2.13.0+cpu")
     build = machine.torch_build_fact(fact)
-    assert build.found == ("cpu" if fails else "for CPU only, and there are devices")
+    assert build.found == ("cpu" if fails else "for CPU only, although there are devices")
 
 
 def test_a_place_that_cannot_be_written_and_one_that_is_nearly_full(monkeypatch, tmp_path):
