@@ -48,7 +48,9 @@ def log(run_dir: Path, rank: int, *lines: str) -> None:
 OOM = '{"kind": "failure", "message": "OutOfMemoryError: CUDA out of memory."}'
 
 
-def test_the_launcher_waits_only_for_a_rank_without_last_words_and_only_after_an_out_of_memory(tmp_path: Path) -> None:
+def test_the_launcher_waits_only_for_a_rank_without_a_closing_record_and_only_after_an_out_of_memory(
+    tmp_path: Path,
+) -> None:
     log(tmp_path / "other", 0, '{"kind": "failure", "message": "ValueError: no"}')
     log(tmp_path / "other", 1, '{"kind": "rank"}')
     assert wait_for_failure_flush(tmp_path / "other", grace_s=30) is False
