@@ -148,8 +148,8 @@ def test_equal_ranks_take_one_line(capsys, tmp_path):
 def test_a_set_up_peak_above_the_training_peak_is_said(capsys, tmp_path):
     b = RunBuilder(path=tmp_path / "run").step(SETUP_STEP, 0, 10).step(0, 10, 20)
     run = b.alloc(at=1, free=5, size=9 * MIB).alloc(at=12, size=2 * MIB).build()
-    line = next(line for line in shown(capsys, run.path).splitlines() if line.startswith("setup"))
-    assert " ".join(line.split()) == "setup 9.00 MiB before the first forward: higher than in training"
+    line = next(line for line in shown(capsys, run.path).splitlines() if line.startswith("set-up"))
+    assert " ".join(line.split()) == "set-up 9.00 MiB before the first forward: higher than in training"
 
 
 def test_a_run_without_events_says_so_and_shows_no_zero(capsys, tmp_path):

@@ -28,6 +28,11 @@ NOT_FREED: Final = (1 << 63) - 1
 class Phase(Word):
     """What the training loop was doing."""
 
+    @property
+    def label(self) -> str:
+        """What people read: "set-up", "forward"."""
+        return "set-up" if self is Phase.SETUP else super().label
+
     SETUP = "SETUP"
     """Before the first forward."""
     FORWARD = "FORWARD"

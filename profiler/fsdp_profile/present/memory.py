@@ -33,9 +33,9 @@ def step_text(step: int) -> str:
     """A step in a cell.
 
     >>> step_text(3), step_text(SETUP_STEP), step_text(TEARDOWN_STEP)
-    ('3', 'setup', 'after the last step')
+    ('3', 'set-up', 'after the last step')
     """
-    return {SETUP_STEP: "setup", TEARDOWN_STEP: "after the last step"}.get(step, str(step))
+    return {SETUP_STEP: "set-up", TEARDOWN_STEP: "after the last step"}.get(step, str(step))
 
 
 def unit_value(unit_name: str | None) -> str:
@@ -174,7 +174,7 @@ def marks_table(summary: RankSummary, step_peaks: Sequence[Peak], *, device_tota
     before = "before the first forward"
     if peak is not None and (summary.setup_peak_bytes or 0) > peak.allocated_bytes:
         before += ": higher than in training"
-    rows: list[tuple[str, int | None, str]] = [("setup", summary.setup_peak_bytes, before)]
+    rows: list[tuple[str, int | None, str]] = [("set-up", summary.setup_peak_bytes, before)]
     if first is not None:
         which = "the first recorded step" if first.step else "the first step"
         rows.append((f"step {first.step}", first.allocated_bytes, which))

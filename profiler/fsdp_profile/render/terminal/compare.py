@@ -1,5 +1,7 @@
 """Runs side by side on one scale: the verdict, the peaks by category, and why."""
 
+from dataclasses import replace
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -49,7 +51,13 @@ def _differences(found: Comparison) -> RenderableType | None:
 def _bars(found: Comparison) -> RenderableType:
     scale = max(c.peak.allocated_bytes for c in found.runs)
     bars = [StackedBar(by_category=c.peak.by_category, scale_bytes=scale) for c in found.runs]
-    return grid_of(present.peaks_table(found), drawn=bars)
+    peaks = present.peaks_table(found)
+    run, size, change, *where = peaks.columns
+    return Group(
+        grid_of(replace(peaks, columns=(run, size, change)), drawn=bars),
+        Text(),
+        grid_of(replace(peaks, columns=(run, *where))),
+    )
 
 
 def _losses(found: Comparison) -> RenderableType | None:
