@@ -130,7 +130,7 @@ def test_the_view_opens_shortly_before_the_first_phase_or_call_and_names_the_pha
     assert layout["xaxis"]["title"]["text"] == "ms in step 1"
     layout = timeline_figure(step_of(run))["layout"]
     assert [(s["x0"], s["x1"]) for s in layout["shapes"]] == [(2.0, 10.0), (10.0, 20.0)]
-    assert [a["text"] for a in layout["annotations"]] == ["FORWARD", "BACKWARD"]
+    assert [a["text"] for a in layout["annotations"]] == ["forward", "backward"]
 
 
 def test_of_too_many_calls_the_longest_are_drawn_and_the_rest_is_counted():
