@@ -69,7 +69,7 @@ def test_a_step_is_sent_exactly_from_what_was_live_at_its_start():
     }
     assert panel["packed"]["bin_events"] == 1
     assert (panel["begin"], panel["end"], panel["opens"]) == (0, 10 * MS, [0, 10 * MS])
-    assert panel["phases"] == [["FORWARD", 0, 5 * MS], ["BACKWARD", 5 * MS, 10 * MS]]
+    assert panel["phases"] == [["FORWARD", 0, 5 * MS, "forward"], ["BACKWARD", 5 * MS, 10 * MS, "backward"]]
     assert panel["units"] == {"0": "(root)", "1": "layers.0"}
 
 
@@ -77,16 +77,16 @@ def test_the_peak_is_marked_and_told_to_those_who_cannot_see_it():
     [panel] = drawn(of_step(small().build()))["panels"]
     assert panel["peak"] == {"t": 2 * MS, "bytes": 3 * MIB, "text": "peak 3.00 MiB", "clear_bytes": 3 * MIB}
     assert panel["alt"] == (
-        "Allocated bytes of small by category, rank 0, step 0: peak 3.00 MiB after 2.00 ms in FORWARD, unit layers.0 "
-        "at work, most of it ACTIVATION 2.00 MiB, PARAM 1.00 MiB."
+        "Allocated bytes of small by category, rank 0, step 0: peak 3.00 MiB after 2.00 ms in forward of step 0, "
+        "active unit layers.0, most of it activations 2.00 MiB, parameters 1.00 MiB."
     )
 
 
 def test_the_largest_blocks_have_the_time_of_their_lives():
     [panel] = drawn(of_step(small().build()))["panels"]
     assert panel["blocks"] == [
-        [2 * MS, 8 * MS, "2.00 MiB ACTIVATION, aten::empty"],
-        [-9 * MS, 10 * MS + 1, "1.00 MiB PARAM, weight, aten::empty"],
+        [2 * MS, 8 * MS, "2.00 MiB activations, aten::empty"],
+        [-9 * MS, 10 * MS + 1, "1.00 MiB parameters, weight, aten::empty"],
     ]
 
 
@@ -94,8 +94,8 @@ def test_of_many_blocks_the_largest_are_sent(monkeypatch):
     monkeypatch.setattr(time_window, "MAX_BLOCKS", 2)
     run = small().alloc(at=13 * MS, free=14 * MS, size=5).build()
     assert [text for *_, text in drawn(of_step(run))["panels"][0]["blocks"]] == [
-        "2.00 MiB ACTIVATION, aten::empty",
-        "1.00 MiB PARAM, weight, aten::empty",
+        "2.00 MiB activations, aten::empty",
+        "1.00 MiB parameters, weight, aten::empty",
     ]
 
 
@@ -106,7 +106,7 @@ def test_several_runs_share_one_scale_and_the_highest_is_named_where_it_is_not()
     assert (found["highest_text"], found["highest_bytes"]) == ("highest of all: 8.00 MiB", 8 * MIB)
     assert [panel["names_highest"] for panel in found["panels"]] == [False, True]
     assert found["unit"] == {"name": "MiB", "bytes": MIB}
-    assert [name for name, _ in found["categories"]] == ["PARAM", "ACTIVATION"]
+    assert [name for name, *_ in found["categories"]] == ["PARAM", "ACTIVATION"]
     assert [panel["end"] for panel in found["panels"]] == [20 * MS, 10 * MS]
 
 
@@ -169,7 +169,7 @@ def test_a_level_at_the_limit_is_drawn():
 
 def test_the_legend_has_categories_and_then_lines():
     strips = legend_html(legend_of([of_step(device_run().build())])).split("</div>")
-    assert ["ACTIVATION" in strip for strip in strips] == [True, False, False]
+    assert ["activations" in strip for strip in strips] == [True, False, False]
     assert ">active<" in strips[1]
     assert "reserved" not in strips[1]  # far above: told, not drawn
 
@@ -195,8 +195,8 @@ def test_finer_rows_of_a_part_begin_with_what_was_live_at_its_start():
     found = time_window.detail(run, rank=0, start_ns=13 * MS, end_ns=19 * MS)
     told = detail_data(panel, found, number=0, window=(13 * MS, 19 * MS))
     assert rows(told)["total"] == [3 * MIB, MIB]
-    assert (told["key"], told["phases"][0]) == ("0:13000000:19000000", ["FORWARD", 10 * MS, 15 * MS])
-    assert told["blocks"][0][2] == "2.00 MiB ACTIVATION, aten::empty"
+    assert (told["key"], told["phases"][0]) == ("0:13000000:19000000", ["FORWARD", 10 * MS, 15 * MS, "forward"])
+    assert told["blocks"][0][2] == "2.00 MiB activations, aten::empty"
 
 
 @pytest.mark.parametrize("windows", [(), (None,), ((1, 5),)])

@@ -236,7 +236,7 @@ def test_units_figure_puts_spans_on_the_axis_of_the_memory_curve():
     figure = valid(units_figure(step, spans_between(run, rank=0, start_ns=10 * MS, end_ns=20 * MS)))
     gather = trace(figure, "gather")
     assert (gather["base"].tolist(), gather["x"].tolist(), gather["y"]) == ([1.0], [1.0], [1])
-    assert gather["customdata"] == [["layers.0", "ALL_GATHER", "1.00 MiB", 1.0, 1.0, ", prefetched"]]
+    assert gather["customdata"] == [["layers.0", "all-gather", "1.00 MiB", 1.0, 1.0, ", prefetched"]]
     assert trace(figure, "reshard")["x"].tolist() == [4.0]
     assert trace(figure, "forward")["y"] == [0, 1]
     assert trace(figure, "reduce")["base"].tolist() == [6.0]
@@ -275,8 +275,8 @@ def test_of_too_many_spans_the_longest_are_drawn_and_the_rest_is_counted():
 def test_peaks_figure_has_one_bar_per_rank_on_the_given_scale():
     run = RunBuilder().alloc(at=0, size=MIB).rank(1).alloc(at=0, size=2 * MIB).build()
     figure = valid(peaks_figure([peak(run, rank=0), peak(run, rank=1)], max_bytes=4 * MIB))
-    assert trace(figure, "ACTIVATION")["x"] == ["0", "1"]
-    assert trace(figure, "ACTIVATION")["y"].tolist() == [1.0, 2.0]
+    assert trace(figure, "activations")["x"] == ["0", "1"]
+    assert trace(figure, "activations")["y"].tolist() == [1.0, 2.0]
     assert figure["layout"]["yaxis"]["range"] == [0, 4 * 1.1]
 
 
