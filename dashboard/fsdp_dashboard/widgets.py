@@ -45,7 +45,7 @@ _STYLE: Final = """<style>
 
 @contextmanager
 def told(label: str) -> Iterator[None]:
-    """What goes wrong with one run inside becomes one message; the page goes on after it."""
+    """Show an error of one run as one message, so that the rest of the page is still drawn."""
     try:
         yield
     except FsdpProfileError as e:

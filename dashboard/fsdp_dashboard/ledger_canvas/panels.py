@@ -25,7 +25,7 @@ from fsdp_profile.core.words import label_of
 from fsdp_profile.present.memory import where as where_is
 
 MAX_RATIO: Final = 4
-"""A level above this many times the highest allocated bytes is told, not drawn: the categories would be slivers."""
+"""A level above this many times the highest allocated bytes is named, not drawn: the categories would be slivers."""
 PANEL_PX: Final = 280
 SINGLE_PX: Final = 400
 _LABEL_RATIO: Final = 0.12
@@ -96,7 +96,7 @@ def categories_in(panels: Sequence[LedgerPanel]) -> list[Category]:
 
 
 def levels_above(panels: Sequence[LedgerPanel]) -> dict[str, int]:
-    """The levels far above the figure, with their highest bytes: told, not drawn."""
+    """The levels far above the figure, with their highest bytes: named in text, not drawn."""
     highest = max(panel.time_window.peak.allocated_bytes for panel in panels)
     most = {name: _most(panels, name) for name in LEVELS}
     return {name: size for name, size in most.items() if size > MAX_RATIO * highest}

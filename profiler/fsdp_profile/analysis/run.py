@@ -49,7 +49,7 @@ class Run:
         return self.manifest.name
 
     def called(self, name: str) -> "Run":
-        """The same run under a name that tells it from another of its name."""
+        """The same run under another name, to distinguish it from a run with an equal name."""
         return replace(self, manifest=replace(self.manifest, name=name))
 
     def table(self, name: str, *, rank: int) -> pa.Table:

@@ -1,6 +1,6 @@
 """Runs as rows of a table: the manifest and the cached summaries of each, so that a thousand are read quickly.
 
-A run whose summaries nobody made yet has no peak in its row; `is_read` tells that apart from one that recorded none.
+A run whose summaries are not computed yet has no peak in its row; `is_read` distinguishes it from a run without one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,7 +46,7 @@ class Saved:
 
 
 def glance(path: Path) -> RunRow:
-    """What can be told without reading a table."""
+    """The facts that are known without reading a table."""
     if layout.is_bundle(path):
         return RunRow(path=path)
     try:

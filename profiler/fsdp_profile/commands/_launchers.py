@@ -22,7 +22,8 @@ _RANK_AND_SIZE: Final = (
 def is_rank(args: argparse.Namespace) -> bool:
     """Whether a launcher (torchrun, srun with RANK, accelerate, mpirun) started this process as one of its ranks.
 
-    Who gives a number of ranks wants them started here, whatever the environment holds (a pod's, for its nodes).
+    If a number of ranks is given, they are started here, even if the environment has the variables of a launcher (as in
+    a pod, for its nodes).
     """
     is_told_otherwise = args.nproc_per_node is not None or args.own_launcher
     return _rank_and_size() is not None and not is_told_otherwise
@@ -95,7 +96,7 @@ def as_rank(args: argparse.Namespace, options: Any) -> int:
 def command_of(args: argparse.Namespace) -> tuple[list[str], str] | None:
     """The command to run once, and what in it starts the ranks; None where we start them.
 
-    A number of ranks given with -n means that we do.
+    If -n gives a number of ranks, this command starts them.
     """
     from fsdp_profile.capture.launch.own_launcher import LAUNCHER_MODULES, how_it_starts_ranks, python_command
 

@@ -54,7 +54,7 @@ def read_run(path: Path) -> Run:
 
 @contextlib.contextmanager
 def damage(path: Path) -> Iterator[None]:
-    """Turn what files that contradict each other make the analysis raise into one line.
+    """Turn an error that contradictory files cause in the analysis into a one-line message.
 
     Raises:
         InputError: in place of an error that is not one of ours.

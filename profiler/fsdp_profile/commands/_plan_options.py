@@ -72,7 +72,7 @@ def add_measured(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--grad-bytes", type=int, choices=(2, 4), help="bytes of a gradient on its way")
     group.add_argument("--accumulate", action="store_true", help="several micro-batches to a step")
     group.add_argument("--verify", action="store_true", help="record the planned configuration here, print the error")
-    group.add_argument("--verify-run", type=Path, metavar="RUN", help="the same with a run that was recorded already")
+    group.add_argument("--verify-run", type=Path, metavar="RUN", help="compare the prediction with this recorded run")
 
 
 def with_script_words(args: argparse.Namespace) -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""A prediction held against a run of that configuration."""
+"""Compare a prediction with a recorded run of the same configuration."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def _folder(args: argparse.Namespace, world_size: int) -> Path:
 
 
 def _ran_out(run_dir: Path) -> bool:
-    """Whether a run ended because an allocation failed."""
+    """Whether the run ended because an allocation failed."""
     from fsdp_profile.core.errors import is_out_of_memory
     from fsdp_profile.ingest.manifest import read_manifest
 

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-growth-per-step", metavar="SIZE", help="growth of live bytes from step to step")
     parser.add_argument(
         "--baseline", metavar="RUN", type=Path, action="append", default=[],
-        help="the run or bundle to hold it against; repeat it with recordings of the same script",
+        help="the run or bundle to compare with; repeat the option for several recordings of the same script",
     )  # fmt: skip
     parser.add_argument("--max-slowdown", metavar="RATIO", help="of the median step against the baseline, such as 20%%")
     parser.add_argument("--junit", metavar="FILE", type=Path, help="write a JUnit report too")

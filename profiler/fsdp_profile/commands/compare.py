@@ -102,7 +102,7 @@ def _fit(path: Path, *, must: bool) -> Run | str:
 
 
 def _labelled(runs: list[Run]) -> list[Run]:
-    """Runs of the same name are called by the end of their paths that tells them apart."""
+    """Label runs of the same name by the part of their paths in which they differ."""
     from collections import Counter
 
     num_named = Counter(run.name for run in runs)

@@ -4,8 +4,8 @@ The ending of OUT says which: .fsdpz (a bundle, which every verb opens),
 .html (one page that needs no network; with a second RUN it compares),
 .json or .json.gz (a trace for Perfetto and chrome://tracing),
 .csv, .parquet (one table: --table), .md (the report, or one table),
-.svg (one chart: --chart). With --redact nothing in it tells of people,
-machines and projects; --preview says what that would remove and writes
+.svg (one chart: --chart). With --redact the file identifies no people,
+machines or projects; --preview lists what that would remove and writes
 nothing.
 """
 
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hide-modules", nargs="?", const="", metavar="KEY",
         help="redact names of modules too; with the same KEY the same names stand for them in another export",
     )  # fmt: skip
-    parser.add_argument("--preview", action="store_true", help="say what --redact would remove, and write nothing")
-    parser.add_argument("--force", action="store_true", help="write over a file that is there")
+    parser.add_argument("--preview", action="store_true", help="list what --redact would remove, and write nothing")
+    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -316,7 +316,7 @@ def _started(args: argparse.Namespace, run_dir: Path, world_size: int, strategy:
         world_size=world_size,
         extra={"as": strategy} if strategy else {},
     )
-    write_manifest(run_dir, replace(started, extra={**started.extra, UNFINISHED: "the launcher at work"}))
+    write_manifest(run_dir, replace(started, extra={**started.extra, UNFINISHED: "the launcher is running"}))
     return started
 
 

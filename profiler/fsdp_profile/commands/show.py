@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Show; 2 when some of it could not be read."""
+    """Show the run; the exit code is 2 when a part of the run could not be read."""
     if args.json:
         return _print_json(args)
     from fsdp_profile.render.terminal.console import console

@@ -1,4 +1,4 @@
-"""Write an exported file whole or not at all, and never over another one unless told to."""
+"""Write an exported file whole or not at all, and overwrite an existing file only on request."""
 
 from collections.abc import Iterable
 from pathlib import Path

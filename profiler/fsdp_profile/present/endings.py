@@ -20,6 +20,8 @@ _VERBS: Final = {
     Ending.UNKNOWN: ("ended, and how is not known", "ended, and how is not known"),
 }
 """The predicate for one rank and for several."""
+FAILED_ENDINGS: Final = frozenset(_VERBS)
+"""Endings of a rank that did not reach the end of the script."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

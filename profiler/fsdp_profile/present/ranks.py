@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 
 from fsdp_profile.analysis.ranks.overview import RankSummary
 from fsdp_profile.core.humanize import bytes_text, unit_text
+from fsdp_profile.core.manifest import RankRecord
 from fsdp_profile.core.schema import Phase
 from fsdp_profile.core.words import label_of
-from fsdp_profile.present.endings import ending_text
+from fsdp_profile.present.endings import FAILED_ENDINGS, ending_text
 from fsdp_profile.present.stragglers import NO_ACTIVE_UNIT
-from fsdp_profile.present.values import Column, Fact, Sentence, Table, Unit, column, say, table
+from fsdp_profile.present.values import Column, Fact, Sentence, Table, Tone, Unit, column, say, table
 
 
 def ranks_table(ranks: Sequence[RankSummary]) -> Table:
@@ -83,9 +84,18 @@ def _process(ranks: Sequence[RankSummary]) -> list[Column]:
         column("steps", Unit.COUNT, [r.num_steps for r in ranks]),
         column("median step", Unit.NS, [r.median_step_ns for r in ranks]),
         column("host memory", Unit.BYTES, [r.host_rss_peak_bytes for r in ranks]),
-        column("ended", Unit.TEXT, [ending_text(record) for record in records]),
+        Column(
+            label="ended",
+            unit=Unit.TEXT,
+            values=tuple(ending_text(record) for record in records),
+            tones=tuple(_ending_tone(record) for record in records),
+        ),
         column("message", Unit.NAME, [(record.message or None) if record else None for record in records], absent=""),
     ]
+
+
+def _ending_tone(record: RankRecord | None) -> Tone:
+    return Tone.FAILURE if record is not None and record.ending in FAILED_ENDINGS else Tone.PLAIN
 
 
 def _recorded(columns: Sequence[Column]) -> list[Column]:

@@ -167,7 +167,7 @@ def test_waits_in_a_pause_of_the_capture_are_nobodys_fault(tmp_path):
     # 750 of the 800 rank 1 was writing; the 50 after it are its own.
     assert [(s.rank, s.times_last, s.wait_caused_ns) for s in found.stragglers] == [(1, 2, 70)]
     assert by_kind(found)["ALL_GATHER"].wait_ns == 70
-    # What others recorded has no pauses: between two steps the job itself was at work.
+    # What others recorded has no pauses: between two steps the job itself was running.
     imported = RunBuilder(path=tmp_path / "imported").set(extra={"imported": []})
     for rank in (0, 1):
         imported.rank(rank).step(0, 0, 100).step(1, 120, 2000).collective(GATHER, 90 + 40 * rank, 1000)

@@ -13,7 +13,7 @@ def one_step() -> RunBuilder:
     """Root 4 bytes, blocks a and b 10 and 20 bytes, forward to 50 and backward to 100.
 
     Forward: each gathered inside its own forward, a resharded before b. Backward: b is gathered inside its backward,
-    a ahead of its own while b is at work.
+    a ahead of its own while b is the active unit.
     """
     back = {"phase": Phase.BACKWARD}
     run = RunBuilder().step(0, 0, 100).phase(Phase.FORWARD, 0, 50).phase(Phase.BACKWARD, 50, 100)

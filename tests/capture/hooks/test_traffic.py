@@ -202,7 +202,7 @@ def test_explicit_prefetch_is_what_the_script_asked_for(tmp_path: Path) -> None:
 
 
 def test_depth_of_the_prefetch_and_its_bytes(recorded: Recorded) -> None:
-    """Forward: root and one block. Backward: root, the block at work and the next one ahead of it."""
+    """Forward: root and one block. Backward: root, the active block and the next one, gathered ahead."""
     block = 197_120 * 4
     forward, backward = in_flight(recorded("fsdp2"), rank=0)
     assert forward == InFlight(

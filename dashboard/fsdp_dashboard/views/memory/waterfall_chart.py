@@ -12,7 +12,7 @@ _HEIGHT_PX: Final = 124
 _TEXT_RATIO: Final = 0.13
 """A part of the axis at least this long has room for its size."""
 _CAPACITY_RATIO: Final = 2.5
-"""The device's size is drawn when it is at most this many times what is in use, else only told."""
+"""The device's size is drawn when it is at most this many times what is in use, else only named in text."""
 
 
 def waterfall_figure(found: Waterfall) -> Figure:

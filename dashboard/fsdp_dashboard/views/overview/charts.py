@@ -22,7 +22,7 @@ _BAR_PX: Final = 74
 _BAR_GAP: Final = 0.58
 _FURNITURE_PX: Final = 50
 _CAPACITY_RATIO: Final = 2.5
-"""The device's size is drawn when it is at most this many times the highest peak, else only told."""
+"""The device's size is drawn when it is at most this many times the highest peak, else only named in text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ _BAR_PX: Final = 62
 _BAR_GAP: Final = 0.55
 _FURNITURE_PX: Final = 56
 _DRAWN_RATIO: Final = 4.0
-"""The device's memory is drawn when it is at most this many times the highest bar, else only told."""
+"""The device's memory is drawn when it is at most this many times the highest bar, else only named in text."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class PlanBar:
 
     @property
     def size_bytes(self) -> int:
-        """What is known of it."""
+        """The known part of the total."""
         return sum(self.by_category.values())
 
 

@@ -194,7 +194,7 @@ def differences(runs: list[Run], base: Run) -> list[str]:
 
 
 def was_cut_off(run: Run) -> bool:
-    """A rank of it failed; an imported run's files do not tell."""
+    """Whether a rank of the run failed; the files of an imported run do not record this."""
     return any(record.ending not in (Ending.COMPLETED, Ending.IMPORTED) for record in run.manifest.ranks)
 
 

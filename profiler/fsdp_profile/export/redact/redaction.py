@@ -45,7 +45,7 @@ class Removal:
     count: int
     """Different texts."""
     example: str
-    """One of them, as it was; for the eyes of who redacts only."""
+    """One original value, shown only to the person who redacts."""
     becomes: str
     """What stands for the example; '' where nothing does."""
 
@@ -57,7 +57,7 @@ class Redaction:
     hide_modules: bool = False
     """Names of modules and parameters become pseudonyms."""
     key: str = ""
-    """Mixed into pseudonyms: without it, who guesses a name can tell that it is the one."""
+    """Key of the pseudonyms: without it, a guessed name could be confirmed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +79,7 @@ class _Log:
 
 
 def redacted(run: Run, how: Redaction) -> tuple[Run, list[Removal]]:
-    """The run without what tells too much, and what was taken out. See [Note: What redaction keeps].
+    """The run without its identifying values, and a list of what was removed. See [Note: What redaction keeps].
 
     Raises:
         InputError: one of its tables cannot be read.

@@ -55,7 +55,7 @@ def html_report(runs: Sequence[Run]) -> str:
 
 
 def _names(runs: Sequence[Run]) -> list[str]:
-    """Of two runs of one name, the second one is told apart."""
+    """Where two runs have the same name, the second one gets a distinguishing name."""
     names = [run.name for run in runs]
     return [name if name not in names[:i] else f"{name} ({i + 1})" for i, name in enumerate(names)]
 

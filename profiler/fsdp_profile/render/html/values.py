@@ -7,7 +7,7 @@ from fsdp_profile.render.html.tags import esc, heading, paragraph
 from fsdp_profile.render.html.tags import table as table_tag
 
 MAX_ROWS = 400
-"""Rows of a table; how many are left out is told under it."""
+"""Most rows of a table; a line under the table states how many are left out."""
 _TAGS = {Mark.NAME: "code", Mark.STRONG: "b"}
 
 

@@ -6,7 +6,7 @@ from fsdp_profile.present.values import Fact, Mark, Sentence, Table
 from fsdp_profile.render.markdown.tags import markdown_table, markdown_text
 
 MAX_ROWS = 50
-"""Rows of a table; how many are left out is told under it."""
+"""Most rows of a table; a line under the table states how many are left out."""
 
 
 def sentence_markdown(sentence: Sentence) -> str:

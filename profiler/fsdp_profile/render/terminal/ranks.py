@@ -1,4 +1,4 @@
-"""Ranks side by side: peaks, processes, how each ended, and who made the others wait."""
+"""Ranks side by side: peaks, processes, how each ended, and which rank made the others wait."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -43,7 +43,7 @@ def rank_peaks(ranks: Sequence[RankSummary]) -> RenderableType | None:
 
 
 def ranks_report(ranks: Sequence[RankSummary], matches: CrossRank | None = None) -> RenderableType:
-    """All ranks: their peaks, their processes, and who made the others wait."""
+    """All ranks: their peaks, their processes, and which rank made the others wait."""
     peaks, processes = table_grid(present.peaks_table(ranks)), table_grid(present.processes_table(ranks))
     return sections([peaks, processes, stragglers_report(matches)])
 
