@@ -25,7 +25,7 @@ from fsdp_dashboard.serving import served
 ROOT: Final = Path(__file__).resolve().parents[1]
 SAMPLE: Final = ROOT / "sample_runs" / "gpt-fsdp2-2ranks"
 PAGES: Final = ("", "memory", "memory?step=all", "source", "units", "collectives", "ranks", "compare")
-"""Those that draw a run; the walk in tests/dashboard/test_long_run.py opens all."""
+"""Those that draw a run; the walk in tests/dashboard/ledger_canvas/test_long_run.py opens all."""
 MAX_SENT_BYTES: Final = 2_000_000
 WAIT_MS: Final = 300_000
 FLAGS: Final = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]

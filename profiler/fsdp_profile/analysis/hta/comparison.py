@@ -6,7 +6,7 @@ whose launch is in the trace: what was launched before the recording began is dr
 is communication it takes from the start of the kernel's name (nccl, hccl, hip) or `ncclKernel` anywhere in it: other
 libraries' collectives (DeepEP, symmetric memory) are compute to it. An event of any category with a stream in its
 arguments is device work to it, such as the host operators of Triton. Where HTA has the same rules to go by, its
-numbers are ours (tests/analysis/test_hta_recorded.py).
+numbers are ours (tests/analysis/hta/test_recorded.py).
 """
 
 import re

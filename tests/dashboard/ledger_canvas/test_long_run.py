@@ -17,7 +17,7 @@ from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
 from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
 
-SAMPLES = Path(__file__).parents[2] / "sample_runs"
+SAMPLES = Path(__file__).parents[3] / "sample_runs"
 MAX_SENT_BYTES = 2_000_000
 WAIT_MS = 300_000
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /
 
 
 def make_big_run(path, **how):
-    source = Path(__file__).parents[2] / "benchmarks" / "make_big_run.py"
+    source = Path(__file__).parents[3] / "benchmarks" / "make_big_run.py"
     spec = importlib.util.spec_from_file_location("make_big_run", source)
     module = importlib.util.module_from_spec(spec)
     sys.modules["make_big_run"] = module  # where its dataclasses look for their module
