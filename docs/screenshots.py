@@ -98,7 +98,7 @@ def _record(path: Path) -> Path:
 
 
 def _generate(path: Path) -> Path:
-    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "dashboard")]
+    sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "dashboard" / "views" / "ranks")]
     from test_many_ranks import many_ranks
 
     return Path(many_ranks(path).path)

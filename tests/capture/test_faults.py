@@ -43,7 +43,7 @@ EXPECTED = {
     ),
     "frozen": (
         "frozen-in-float32",
-        f"{2 * BLOCK:,} frozen parameters are kept in float32, 4 B each: 2.00 MiB on this rank, where bfloat16 would "
+        f"{2 * BLOCK:,} frozen parameters are stored in float32, 4 B each: 2.00 MiB on this rank, where bfloat16 would "
         "need 1.00 MiB.",
     ),
 }
@@ -70,7 +70,7 @@ def test_an_optimizer_built_before_sharding_is_a_problem(tmp_path: Path) -> None
 def test_a_tensor_kept_in_every_step_is_growth(tmp_path: Path) -> None:
     [found] = [f for f in findings(record("leak", tmp_path)) if f.rule == "leak"]
     assert found.evidence["bytes_per_step"] == 8 * WIDTH * 4
-    assert "from aten::empty_strided in OTHER" in found.claim  # what clone allocates with
+    assert "from aten::empty_strided in other:" in found.claim  # what clone allocates with
 
 
 def phases(run: Run, step: int) -> list[str]:

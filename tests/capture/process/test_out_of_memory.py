@@ -34,7 +34,7 @@ def test_an_allocation_no_machine_can_grant(tmp_path: Path, mode: str) -> None:
     assert other.allocated_bytes is not None and other.allocated_bytes > 0
     assert not any("was killed" in line for line in run.manifest.warnings)
     page = fsdp_profile("show", str(run.path)).stdout.splitlines()
-    assert page[0].startswith("OUT OF MEMORY  rank 1, FORWARD of step 1")
+    assert page[0].startswith("Out of memory. Rank 1 asked for 16384.00 GiB, in forward of step 1")
     [told] = json.loads(fsdp_profile("show", str(run.path), "--json").stdout)["post_mortems"]
     assert (told["asked_bytes"], told["live"]["allocated_bytes"]) == (ASKED, found.then.allocated_bytes)
 

@@ -19,8 +19,8 @@ def test_parameters_gradients_and_states_are_counted_once_each() -> None:
     optimizer.step()
     found = host_states([model], [optimizer])
     assert list(zip(found["category"], found["is_pinned"], found["size_bytes"], strict=True)) == [
-        ("OPTIMIZER_STATE", False, 2 * WEIGHT),  # not the step counters, which are on the host anyway
         ("GRAD", False, WEIGHT),
+        ("OPTIMIZER_STATE", False, 2 * WEIGHT),  # not the step counters, which are on the host anyway
         ("PARAM", False, WEIGHT),
     ]
     assert len(set(found["t_ns"])) == 1

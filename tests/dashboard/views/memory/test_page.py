@@ -91,7 +91,7 @@ def test_the_communicators_stand_beside_the_device_in_order_of_first_use(opened,
     run.collective(CollectiveKind.REDUCE_SCATTER, 7, 8, **shard)
     app = opened(run.build().path, page="memory")
     assert table(app, "communicator").to_dict("records") == [
-        {"communicator": "default_pg 0", "ranks": 2, "first used": "setup, after 0.0 us"},
+        {"communicator": "default_pg 0", "ranks": 2, "first used": "set-up, after 0.0 us"},
         {"communicator": "mesh_shard 1", "ranks": 8, "first used": "step 0, after 0.0 us"},
     ]
     assert any("how large they are is not recorded" in caption.value for caption in app.caption)
