@@ -90,7 +90,7 @@ def test_every_page_of_an_import_can_be_shown(kineto_cases, snapshot_cases, caps
     run = imported(tmp_path, *pair(kineto_cases, "00-good"), snapshot_cases / "50-snap-good.pickle")
     for section in ([], ["memory"], ["units"], ["collectives"], ["ranks"]):
         assert main(["show", str(run.path), *section]) == 0
-    assert "not told: 2 ranks imported" in capsys.readouterr().out
+    assert "How the processes ended is not known: 2 ranks were imported." in capsys.readouterr().out
     assert main(["show", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["across_ranks"]["matched"] == 2
