@@ -69,7 +69,7 @@ def test_a_name_is_no_formula_in_a_spreadsheet_and_no_markup_in_markdown():
 def test_the_report_in_markdown():
     text = markdown_bytes(load_run(FSDP2)).decode()
     assert text.startswith(
-        "# gpt-fsdp2-2ranks\n\nFSDP2 reshard\\_after\\_forward=True, 5 units, 2 ranks\n\nPeak **10.98 MiB** allocated on rank 0, in "
+        "# gpt-fsdp2-2ranks\n\nFSDP2 reshard\\_after\\_forward=True, 5 units, 2 ranks\n\nPeak **10.98 MiB** "
     )
     assert "| optimizer state | 3.52 MiB | 32.1 % |" in text
     assert "| layers.3 | 197,120 | 385.00 KiB | 770.00 KiB | 2 | 8 | 8 |" in text
