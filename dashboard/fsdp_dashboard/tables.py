@@ -48,8 +48,3 @@ def size_cells(sizes: Sequence[int | None], scale: ByteScale) -> Any:
     """A column of bytes in the unit of a scale; None is an empty cell."""
     found = [None if size is None else round(float(scale.of(size)), _DECIMALS) for size in sizes]
     return pa.array(found, pa.float64())
-
-
-def ms_cells(durations_ns: Sequence[int | None]) -> Any:
-    """A column of durations in ms; None is an empty cell."""
-    return pa.array([None if ns is None else round(ns / 1e6, _DECIMALS) for ns in durations_ns], pa.float64())

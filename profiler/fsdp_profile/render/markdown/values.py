@@ -1,8 +1,6 @@
 """Sentences, facts and tables of present/ as Markdown for GitHub."""
 
-from collections.abc import Iterable
-
-from fsdp_profile.present.values import Fact, Mark, Sentence, Table
+from fsdp_profile.present.values import Mark, Sentence, Table
 from fsdp_profile.render.markdown.tags import markdown_table, markdown_text
 
 MAX_ROWS = 50
@@ -15,11 +13,6 @@ def sentence_markdown(sentence: Sentence) -> str:
         f"**{markdown_text(part.text)}**" if part.mark is Mark.STRONG else markdown_text(part.text)
         for part in sentence.parts
     )
-
-
-def fact_bullets(found: Iterable[Fact]) -> list[str]:
-    """Facts as lines of a list."""
-    return [f"- {markdown_text(fact.label)}: {sentence_markdown(fact.value)}" for fact in found]
 
 
 def table_markdown(table: Table, *, level: int = 2, max_rows: int | None = MAX_ROWS) -> list[str]:

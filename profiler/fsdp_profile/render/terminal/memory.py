@@ -9,10 +9,10 @@ from rich.text import Text
 
 from fsdp_profile.analysis.memory.device_waterfall import Waterfall
 from fsdp_profile.analysis.memory.ledger import Conservation, Peak
-from fsdp_profile.core.humanize import bytes_text, unit_text
+from fsdp_profile.core.humanize import bytes_text
 from fsdp_profile.present import memory as present
 from fsdp_profile.render.terminal.palette import FAILURE, QUIET, WARNING
-from fsdp_profile.render.terminal.parts import Name, heading, sections
+from fsdp_profile.render.terminal.parts import heading, sections
 from fsdp_profile.render.terminal.stack import StackedBar
 from fsdp_profile.render.terminal.values import grid_of, sentence_text, table_grid
 from fsdp_profile.render.terminal.waterfall import waterfall_report
@@ -69,11 +69,6 @@ def memory_report(
 def ledger(law: Conservation) -> Text:
     """Whether the categories sum to the allocator's own total."""
     return sentence_text(present.conservation(law), style=FAILURE if present.has_errors(law) else QUIET)
-
-
-def unit_cell(name: str | None) -> Name | str:
-    """A unit's name in a table; a dash where no unit is active."""
-    return present.NO_UNIT_TEXT if name is None else Name(unit_text(name))
 
 
 def _steps(step_peaks: Sequence[Peak]) -> RenderableType | None:
