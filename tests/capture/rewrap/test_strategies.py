@@ -70,7 +70,7 @@ def check(source: str, recorded: Recorded, units: list[list[torch.Size]], *, ran
     assert "NOT equal" not in printed
     for strategy in runs:
         if strategy != "ddp":
-            assert f"- {strategy.replace(':', '-')}: equal" in printed
+            assert f"{strategy.replace(':', '-')}: losses are equal" in printed
     lines = printed.splitlines()
     assert any(line.startswith(f"Of {len(runs)} runs") or "% less" in line for line in lines)
 

@@ -12,6 +12,7 @@ import pytest
 from browsing import CHROMIUM, FLAGS, is_error, is_outside
 from playwright.sync_api import expect, sync_playwright
 
+from fsdp_dashboard.charts.labels import byte_scale
 from fsdp_dashboard.serving import served
 from fsdp_profile.analysis.run import load_run
 from fsdp_profile.analysis.summary import run_summary
@@ -20,6 +21,7 @@ from fsdp_profile.core.humanize import bytes_text, ns_text, unit_text
 SAMPLES = Path(__file__).parents[3] / "sample_runs"
 MAX_SENT_BYTES = 2_000_000
 WAIT_MS = 300_000
+PARAMETERS = "gathered parameters"
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: neither /usr/bin/chromium nor on PATH")
 
@@ -98,8 +100,13 @@ def look_at_every_page(walk, told):
     peak = bytes_text(rank["peak"]["allocated_bytes"])
     main = walk.open("")
     expect(main).to_contain_text(f"Peak {peak} allocated")
-    for value in filter(None, (rank["reserved_peak_bytes"], *rank["peak"]["by_category"].values())):
-        expect(main).to_contain_text(bytes_text(value))
+    if rank["reserved_peak_bytes"] is not None:
+        expect(main).to_contain_text(bytes_text(rank["reserved_peak_bytes"]))
+    sizes = rank["peak"]["by_category"]
+    unit = byte_scale(sum(sizes.values()))
+    table = main.get_by_test_id("stDataFrame").locator("table").filter(has_text=PARAMETERS).first
+    for value in filter(None, sizes.values()):
+        expect(table).to_contain_text(f"{value / unit.unit_bytes:.3f}")
     expect(main).to_contain_text(ns_text(rank["median_step_ns"]))
     expect(main).to_contain_text(told["findings"][0]["claim"].partition(":")[0].partition(".")[0])
     walk.all_is_well()
