@@ -67,7 +67,7 @@ def check(source: str, recorded: Recorded, units: list[list[torch.Size]], *, ran
         found = agreement(run, base)
         assert found is not None
         assert (found.is_equal, found.num_losses, len(found.steps)) == (True, STEPS * ranks, STEPS)
-    assert "NOT equal" not in printed
+    assert "not equal" not in printed
     for strategy in runs:
         if strategy != "ddp":
             assert f"{strategy.replace(':', '-')}: losses are equal" in printed
